@@ -1,0 +1,153 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/lathe-run/lathe/internal/consumer"
+	"github.com/lathe-run/lathe/internal/dedupe"
+	"github.com/lathe-run/lathe/internal/fact"
+	"github.com/lathe-run/lathe/internal/statestore"
+	"github.com/lathe-run/lathe/internal/tools"
+	"github.com/lathe-run/lathe/internal/turn"
+	"github.com/lathe-run/lathe/schemas"
+)
+
+// handler gives records their meaning: it turns them into turns of the engine's agents.
+type handler struct {
+	engine    *Engine
+	codec     *dedupe.Codec
+	telemetry *Telemetry
+	group     string
+	logger    *slog.Logger
+}
+
+// Open implements consumer.Handler.
+func (h *handler) Open(_ context.Context, a *consumer.Assignment) (consumer.PartitionHandler, error) {
+	return &partition{handler: h, assignment: a, store: h.codec.Open(a.State)}, nil
+}
+
+// partition handles the records of one assignment.
+type partition struct {
+	*handler
+	assignment *consumer.Assignment
+	store      *dedupe.Store
+}
+
+// Resume implements consumer.PartitionHandler.
+func (p *partition) Resume(context.Context) ([]consumer.Task, error) {
+	turns, err := p.store.Unfinished(p.assignment.Start)
+	if err != nil {
+		return nil, err
+	}
+	tasks := make([]consumer.Task, len(turns))
+	for i, t := range turns {
+		tasks[i] = consumer.Task{LaneKey: t.SessionID, Run: func(ctx context.Context) error {
+			j, err := p.store.Resume(t.TurnID)
+			if err != nil {
+				return suspended(err)
+			}
+			return p.run(ctx, j, nil)
+		}}
+	}
+	return tasks, nil
+}
+
+// Handle implements consumer.PartitionHandler.
+func (p *partition) Handle(ctx context.Context, rec *consumer.Record) error {
+	agent, err := p.engine.agent(rec.Event.Agent)
+	if err != nil {
+		return err
+	}
+	if schema := rec.Event.OutputSchema; len(schema) > 0 {
+		if err := tools.CheckAnswerSchema(schema); err != nil {
+			return err
+		}
+	}
+	parent, state := traceHeaders(rec.Headers)
+	j, err := p.store.Accept(&dedupe.Input{
+		Event: rec.Event, Hash: rec.Hash, Origin: origin(rec), Agent: agent.config, Trace: parent, TraceState: state,
+	})
+	if err != nil {
+		return suspended(err)
+	}
+	if j == nil {
+		p.telemetry.duplicate(ctx, rec.Event.Agent)
+		return nil
+	}
+	return p.run(ctx, j, rec)
+}
+
+func origin(rec *consumer.Record) fact.Origin {
+	return fact.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
+}
+
+// run runs a turn that this worker holds to its end, under a span. rec is nil for a turn that is resumed from state.
+func (p *partition) run(ctx context.Context, j *dedupe.Journal, rec *consumer.Record) (err error) {
+	defer j.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ctx, span := p.telemetry.startTurn(ctx, p.group, j.Accepted(), rec)
+	defer func() { p.telemetry.endTurn(ctx, span, j, err) }()
+	j.SetTrace(traceOf(ctx))
+	j.OnCancel(func() { cancel(turn.ErrCancelled) })
+	known := turn.NewKnown()
+	if frames := j.Frames(); len(frames) > 0 {
+		span.SetAttributes(attribute.Bool("lathe.turn.resumed", j.Resumed()))
+		if known, err = turn.Replay(frames); err != nil {
+			return fmt.Errorf("resume turn %s: %w", j.Accepted().TurnID, err)
+		}
+	}
+	loop, err := p.loop(j.Agent().Name)
+	if err != nil {
+		return err
+	}
+	return suspended(loop.Run(ctx, &turn.Turn{
+		Accepted: j.Accepted(), Agent: j.Agent(), History: j.History(), Known: known, Journal: j, Gate: p.assignment,
+	}))
+}
+
+// loop returns the loop of an agent. A turn under way whose agent is gone from the manifest stays as it is: it halts its
+// partition with an error that says so, since ending it would lose it.
+func (p *partition) loop(agent string) (*turn.Loop, error) {
+	a, ok := p.engine.agents[agent]
+	if !ok {
+		return nil, fmt.Errorf("the manifest no longer has agent %q, which turns under way need: put it back until they have ended", agent)
+	}
+	return a.loop, nil
+}
+
+// Cancel implements consumer.PartitionHandler.
+func (p *partition) Cancel(_ context.Context, rec *consumer.Record) error {
+	return suspended(p.store.Cancel(rec.Event, rec.Offset))
+}
+
+// Rejected implements consumer.PartitionHandler.
+func (p *partition) Rejected(rec *consumer.Record, reason *schemas.Error) []statestore.Output {
+	if rec.Event == nil || rec.Event.Type == schemas.InputCancel {
+		return nil
+	}
+	outputs, err := p.codec.Rejected(rec.Event, origin(rec), reason)
+	if err != nil {
+		p.logger.Error("turn:rejected cannot be written; its dead letter stands alone", //nolint:sloglint // The port has no context.
+			slog.String("topic", rec.Topic), slog.Int("partition", int(rec.Partition)), slog.Int64("offset", rec.Offset), slog.Any("error", err))
+		return nil
+	}
+	return outputs
+}
+
+// suspended marks the errors that stop a turn without being anyone's fault: the partition is drained, lost or stopped.
+func suspended(err error) error {
+	for _, cause := range []error{
+		consumer.ErrDraining, consumer.ErrDrainBudget, consumer.ErrLost, consumer.ErrStopped, consumer.ErrHalted, statestore.ErrGone, context.Canceled,
+	} {
+		if errors.Is(err, cause) {
+			return fmt.Errorf("%w: %w", consumer.ErrSuspended, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,213 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lathe-run/lathe/internal/consumer"
+	"github.com/lathe-run/lathe/internal/dedupe"
+	"github.com/lathe-run/lathe/internal/kafka"
+	"github.com/lathe-run/lathe/internal/statestore"
+	"github.com/lathe-run/lathe/schemas"
+)
+
+// RunOptions are what only tests and commands of our own set; the zero value is a worker as users run it.
+type RunOptions struct {
+	// Hooks are called around the steps of the commit cycle.
+	Hooks consumer.Hooks
+	// StopNow ends the worker at once when it is closed: no drain, like a second signal.
+	StopNow <-chan struct{}
+	// Ready is called with the admin address once the worker is in its group.
+	Ready func(addr string)
+}
+
+// worker is a process that is being wired, in the order that things are opened. Each has its close.
+type worker struct {
+	settings  *Settings
+	program   Program
+	logger    *slog.Logger
+	instance  string
+	telemetry *Telemetry
+	engine    *Engine
+	kafka     kafka.Config
+	topics    kafka.TopicSet
+	caps      kafka.Capabilities
+	status    *statusSink
+	closers   []func(context.Context) error
+}
+
+// closeBudget bounds what a stop waits for after the drain: tools that do not return, the last spans.
+const closeBudget = 5 * time.Second
+
+// Run runs a worker until ctx ends, then drains it. It returns nil after a clean drain. An error that wraps a
+// *tools.RegistrationError says what cannot be bound; nothing ran then.
+func Run(ctx context.Context, s *Settings, m *Manifest, p Program, logger *slog.Logger, opts RunOptions) (err error) {
+	w := &worker{settings: s, program: p, logger: logger, instance: instanceOf(s)}
+	defer func() { err = errors.Join(err, w.close(ctx)) }()
+	if w.telemetry, err = StartTelemetry(ctx, s.App, p.Version, w.instance); err != nil {
+		return err
+	}
+	w.onClose(w.telemetry.Shutdown)
+	w.status = &statusSink{}
+	w.engine, err = NewEngine(s, m, p, EngineDeps{Logger: logger, Worker: w.instance, Telemetry: w.telemetry, Status: w.status.emit})
+	if err != nil {
+		return err
+	}
+	w.onClose(w.engine.Close)
+	if err := w.connect(ctx); err != nil {
+		return err
+	}
+	c, err := w.consumer(ctx, opts)
+	if err != nil {
+		return err
+	}
+	return w.run(ctx, c, opts)
+}
+
+// instanceOf is the name of this process in transactional ids: the instance id, else the host's name.
+func instanceOf(s *Settings) string {
+	if s.InstanceID != "" {
+		return s.InstanceID
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "worker"
+	}
+	return host
+}
+
+func (w *worker) onClose(f func(context.Context) error) { w.closers = append(w.closers, f) }
+
+// close closes what was opened, newest first, with a budget of its own.
+func (w *worker) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBudget)
+	defer cancel()
+	var errs []error
+	for i := len(w.closers) - 1; i >= 0; i-- {
+		errs = append(errs, w.closers[i](ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// connect reaches the cluster once and checks it and the topics, so that a worker which cannot keep its promises does not
+// start.
+func (w *worker) connect(ctx context.Context) error {
+	w.kafka = KafkaConfig(w.settings, w.program.Version, w.logger.With(slog.String("component", "kafka")))
+	cl, err := w.kafka.NewClient()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if w.caps, err = kafka.CheckBrokers(ctx, cl, w.settings.TransactionTimeout); err != nil {
+		return err
+	}
+	if w.topics, err = kafka.EnsureTopics(ctx, cl, topicsConfig(w.settings), w.logger); err != nil {
+		return err
+	}
+	return checkRecordLimit(w.settings, w.topics)
+}
+
+// consumer opens the state and makes the consumer.
+func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worker, error) {
+	s := w.settings
+	registry, err := NewRegistry(s)
+	if err != nil {
+		return nil, err
+	}
+	codec, err := w.codec(ctx, registry)
+	if err != nil {
+		return nil, err
+	}
+	store, err := statestore.Open(statestore.Config{
+		Dir: s.DataDir, RecordBytes: valueBudget(s), Logger: w.logger.With(slog.String("component", "statestore")),
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.onClose(func(context.Context) error { return store.Close() })
+	if err := w.status.open(ctx, w, registry); err != nil {
+		return nil, err
+	}
+	w.onClose(w.status.close)
+	return consumer.New(consumerConfig(s, w.instance, incarnation(), w.topics, w.caps), consumer.Deps{
+		Handler: &handler{engine: w.engine, codec: codec, telemetry: w.telemetry, group: s.App, logger: w.logger},
+		Decoder: NewDecoder(s, registry), Store: store, NewClient: w.kafka.NewClient,
+		Logger: w.logger.With(slog.String("component", "consumer")), Meter: w.telemetry.Meter(), Hooks: opts.Hooks,
+	})
+}
+
+func (w *worker) codec(ctx context.Context, registry *kafka.Registry) (*dedupe.Codec, error) {
+	s, enc := w.settings, w.settings.Encoding.Resolved()
+	toolEvents, err := NewEncoder(ctx, s, registry, w.topics.ToolEvents.Name, enc.ToolEvents, schemas.RecordToolEvent)
+	if err != nil {
+		return nil, err
+	}
+	turnEvents, err := NewEncoder(ctx, s, registry, w.topics.TurnEvents.Name, enc.TurnEvents, schemas.RecordTurnOutput)
+	if err != nil {
+		return nil, err
+	}
+	return dedupe.NewCodec(dedupe.Config{
+		App: s.App, Worker: w.instance, ToolTopic: w.topics.ToolEvents.Name, TurnTopic: w.topics.TurnEvents.Name,
+		ToolEncoder: toolEvents, TurnEncoder: turnEvents, RecordBytes: valueBudget(s), Now: time.Now,
+	})
+}
+
+// incarnation is 64 random bits that tell this process from every other, its predecessors under the same id included.
+func incarnation() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) //nolint:errcheck // It never fails.
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// run runs the consumer and the admin server until the first of them ends.
+func (w *worker) run(ctx context.Context, c *consumer.Worker, opts RunOptions) error {
+	admin, err := listenAdmin(ctx, w.settings.AdminAddr, c, w.telemetry)
+	if err != nil {
+		return err
+	}
+	w.logger.InfoContext(ctx, "worker starts", slog.String("app", w.settings.App), slog.String("instance", w.instance),
+		slog.String("version", w.program.Version), slog.Any("agents", w.engine.Agents()), slog.String("admin_addr", admin.addr()))
+	if opts.Ready != nil {
+		opts.Ready(admin.addr())
+	}
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	g, serving := errgroup.WithContext(serving)
+	g.Go(func() error { return admin.serve(serving) })
+	g.Go(func() error {
+		defer stopServing()
+		return w.consume(ctx, c, opts.StopNow)
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	w.logger.InfoContext(ctx, "worker is drained")
+	return nil
+}
+
+func (w *worker) consume(ctx context.Context, c *consumer.Worker, stopNow <-chan struct{}) error {
+	done := make(chan struct{})
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		select {
+		case <-stopNow:
+			c.StopNow()
+		case <-done:
+		}
+	}()
+	err := c.Run(ctx)
+	close(done)
+	<-watching
+	if err != nil {
+		return fmt.Errorf("run the worker: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,461 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lathe-run/lathe/internal/consumer/txn"
+	"github.com/lathe-run/lathe/internal/statestore"
+)
+
+// committer makes effects durable, one cycle after another, on one goroutine. An effect that somebody waits for starts a cycle as
+// soon as the last one is done; the others wait a little for company.
+type committer struct {
+	w *Worker
+	// urgent and soft are filled by whoever adds an effect, of either kind, and read by the committer.
+	urgent, soft chan struct{}
+	// since is when the first cycle began of those that have not succeeded yet, as Unix nanoseconds; 0 when there is none.
+	since atomic.Int64
+
+	// What follows is only used by the committer's goroutine.
+
+	first   int // of the partitions, to begin the next cycle with
+	backoff time.Duration
+	rebuffs int // cycles in a row that the group refused
+}
+
+// Backoff after a cycle that was aborted.
+const (
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = time.Second
+)
+
+func newCommitter(w *Worker) *committer {
+	return &committer{w: w, urgent: make(chan struct{}, 1), soft: make(chan struct{}, 1)}
+}
+
+// notify is called for each effect that is added.
+func (c *committer) notify(urgent bool) {
+	if urgent {
+		signal(c.urgent)
+	} else {
+		signal(c.soft)
+	}
+}
+
+// run commits until ctx ends.
+func (c *committer) run(ctx context.Context) {
+	for c.wait(ctx) {
+		switch err := c.cycle(ctx); {
+		case err == nil:
+			c.backoff, c.rebuffs = 0, 0
+		case errors.Is(err, errWorkerFailed):
+			return
+		default:
+			c.backoff = min(max(2*c.backoff, minBackoff), maxBackoff)
+			if sleep(ctx, c.backoff) != nil {
+				return
+			}
+			signal(c.urgent)
+		}
+	}
+}
+
+// wait returns when a cycle is due, false when ctx has ended.
+func (c *committer) wait(ctx context.Context) bool {
+	select {
+	case <-c.urgent:
+	case <-ctx.Done():
+		return false
+	case <-c.soft:
+		t := time.NewTimer(c.w.cfg.Linger)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-c.urgent:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	select {
+	case <-c.soft:
+	default:
+	}
+	return ctx.Err() == nil
+}
+
+// openCycle is the cycle under way. Whoever lets go of a partition waits until the cycle that holds it is settled.
+type openCycle struct {
+	holds map[*partition]bool
+	done  chan struct{}
+}
+
+// share is one partition's part of a cycle.
+type share struct {
+	p     *partition
+	batch *statestore.Batch
+	// position is the encoded input position; next its offset.
+	position string
+	next     int64
+	clean    bool
+}
+
+var errWorkerFailed = errors.New("the worker has failed")
+
+// cycle runs one cycle with what waits. It returns an error when that has to be tried again.
+func (c *committer) cycle(ctx context.Context) error {
+	c.since.CompareAndSwap(0, time.Now().UnixNano())
+	call(ctx, c.w.deps.Hooks.BeforeTake)
+	open := c.w.beginCycle()
+	defer c.w.endCycle(open)
+	shares, more := c.take(ctx, open)
+	c.w.trimCycle(open, shares)
+	if len(shares) == 0 {
+		c.since.Store(0)
+		return nil
+	}
+	res, err := c.w.ring.Commit(ctx, c.request(shares))
+	if err != nil {
+		return c.fatal(ctx, shares, err)
+	}
+	c.lose(ctx, res.Lost)
+	if res.Outcome != txn.Committed {
+		for _, s := range shares {
+			s.revert()
+		}
+		return c.aborted(ctx, shares, res.Err)
+	}
+	if err := c.settle(ctx, shares, &res); err != nil {
+		return c.fatal(ctx, nil, err)
+	}
+	c.since.Store(0)
+	c.w.calm()
+	if more {
+		signal(c.urgent)
+	}
+	return nil
+}
+
+// take folds a prefix of each partition's effects, within the bounds of a cycle. It begins with another partition each time, so
+// that a full cycle starves none, and reports whether something was left.
+func (c *committer) take(ctx context.Context, open *openCycle) (shares []*share, more bool) {
+	all := c.w.committing(open)
+	bytes, records := c.w.cfg.CycleBytes, c.w.cfg.CycleRecords
+	c.first++
+	for i := range all {
+		p := all[(i+c.first)%len(all)]
+		final := p.final.Load() // Before Take: what is final then has no effect after it.
+		waiting, _ := p.store.Pending()
+		if waiting == 0 {
+			continue
+		}
+		if bytes <= 0 || records <= 0 {
+			return shares, true
+		}
+		batch, err := p.store.Take(bytes, records)
+		if err != nil {
+			p.halt(ctx, fmt.Errorf("fold the effects of partition %d: %w", p.id, err))
+			continue
+		}
+		if batch == nil {
+			continue
+		}
+		left, _ := p.store.Pending()
+		more = more || left > batch.Effects
+		s := p.plan(batch)
+		s.clean = final && left == batch.Effects
+		shares = append(shares, s)
+		records -= len(batch.Records) + len(batch.Outputs)
+		bytes -= batchBytes(batch)
+	}
+	return shares, more
+}
+
+func batchBytes(b *statestore.Batch) int {
+	n := 0
+	for i := range b.Records {
+		n += len(b.Records[i].Key) + len(b.Records[i].Value)
+	}
+	for _, o := range b.Outputs {
+		n += len(o.Key) + len(o.Value)
+	}
+	return n
+}
+
+// plan fixes what the batch makes of the partition's offsets, and adds the position record when it changes. A batch that would
+// write nothing gets it too, since a transaction without records is not ended.
+func (p *partition) plan(batch *statestore.Batch) *share {
+	in := inputPosition{TopicID: p.w.cfg.Turns.ID, Partitions: p.w.cfg.Turns.Partitions}
+	p.mu.Lock()
+	in.Next, in.Done = p.mu.tracker.Plan(batch.Offsets)
+	p.mu.Unlock()
+	s := &share{p: p, batch: batch, next: in.Next, position: string(in.encode())}
+	if s.position != p.lastPosition || len(batch.Records)+len(batch.Outputs) == 0 {
+		batch.Set(positionKey, []byte(s.position))
+	}
+	return s
+}
+
+func (s *share) revert() {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.p.mu.tracker.Revert()
+}
+
+// request makes the cycle's records, fresh for this attempt, and its offsets: one for every partition, moved or not, since that is
+// the fence.
+func (c *committer) request(shares []*share) *txn.Cycle {
+	cycle := &txn.Cycle{Records: c.records(shares), Group: c.w.membership(), Check: func() error { return check(shares) }}
+	turns := c.w.cfg.Turns
+	for _, s := range shares {
+		cycle.Offsets = append(cycle.Offsets, txn.Offset{
+			Topic: turns.Name, TopicID: turns.ID, Partition: s.p.id, Offset: s.next, LeaderEpoch: -1,
+			ChangelogNext: s.p.changelogNext, Clean: s.clean, Baseline: s.p.baseline,
+		})
+	}
+	return cycle
+}
+
+// check is the last look at the epochs before a cycle is ended. What changes after it waits for the cycle to be settled.
+func check(shares []*share) error {
+	for _, s := range shares {
+		if now := s.p.is(); !now.commits() {
+			return fmt.Errorf("partition %d is %s", s.p.id, now)
+		}
+	}
+	return nil
+}
+
+// records builds all records in three allocations: records, pointers to them, and what keys and headers need.
+func (c *committer) records(shares []*share) []*kgo.Record {
+	n, keys, headers := 0, 0, 0
+	for _, s := range shares {
+		n += len(s.batch.Records) + len(s.batch.Outputs)
+		for i := range s.batch.Records {
+			keys += len(s.batch.Records[i].Key)
+		}
+		for _, o := range s.batch.Outputs {
+			headers += len(o.Headers)
+		}
+	}
+	b := recordBuilder{
+		w: c.w, records: make([]kgo.Record, 0, n), keys: make([]byte, 0, keys), headers: make([]kgo.RecordHeader, 0, headers),
+	}
+	for _, s := range shares {
+		for i := range s.batch.Records {
+			b.changelog(s.p.id, &s.batch.Records[i])
+		}
+	}
+	for _, s := range shares {
+		for _, o := range s.batch.Outputs {
+			b.output(s.p.id, o)
+		}
+	}
+	out := make([]*kgo.Record, len(b.records))
+	for i := range b.records {
+		out[i] = &b.records[i]
+	}
+	return out
+}
+
+type recordBuilder struct {
+	w       *Worker
+	records []kgo.Record
+	keys    []byte
+	headers []kgo.RecordHeader
+}
+
+func (b *recordBuilder) changelog(partition int32, r *statestore.Record) {
+	from := len(b.keys)
+	b.keys = append(b.keys, r.Key...)
+	b.records = append(b.records, kgo.Record{
+		Topic: b.w.cfg.Changelog.Name, Partition: partition, Key: b.keys[from:len(b.keys):len(b.keys)], Value: r.Value,
+	})
+}
+
+func (b *recordBuilder) output(partition int32, o *statestore.Output) {
+	from := len(b.headers)
+	for _, h := range o.Headers {
+		b.headers = append(b.headers, kgo.RecordHeader(h))
+	}
+	to := o.Partition
+	if count := b.w.outputs[o.Topic]; to < 0 && o.Key != nil {
+		to = murmur2Partition(o.Key, count)
+	} else if to < 0 {
+		to = partition % count
+	}
+	b.records = append(b.records, kgo.Record{
+		Topic: o.Topic, Partition: to, Key: o.Key, Value: o.Value, Headers: b.headers[from:len(b.headers):len(b.headers)],
+	})
+}
+
+// settle applies a committed cycle: the state store first, since that is what wakes the turns that wait, then the bookkeeping of
+// each partition.
+func (c *committer) settle(ctx context.Context, shares []*share, res *txn.Result) error {
+	call(ctx, c.w.deps.Hooks.BeforeSettle)
+	settlements := make([]statestore.Settlement, 0, len(shares))
+	now := c.w.deps.Now()
+	for _, s := range shares {
+		if s.p.is().ended() { // Its next owner, be it us, finds the cycle in the changelog.
+			s.revert()
+			continue
+		}
+		s.confirm(res)
+		l, _ := c.w.changelog.known(s.p.id)
+		settlements = append(settlements, statestore.Settlement{Batch: s.batch, Position: statestore.Position{
+			ChangelogID: c.w.cfg.Changelog.ID, ChangelogNext: s.p.changelogNext, LeaderEpoch: l.epoch,
+			Incarnation: c.w.cfg.Txn.Incarnation, CID: res.CID, At: now,
+		}})
+	}
+	if err := c.w.deps.Store.Commit(settlements); err != nil {
+		return fmt.Errorf("apply cycle %d: %w", res.CID, err)
+	}
+	c.w.dirty.Store(true)
+	for _, s := range shares {
+		signal(s.p.space)
+	}
+	call(ctx, c.w.deps.Hooks.AfterSettle)
+	return nil
+}
+
+func (s *share) confirm(res *txn.Result) {
+	s.p.lastPosition = s.position
+	s.p.changelogNext = res.ChangelogNext[s.p.id]
+	s.p.baseline = res.Metadata[s.p.id]
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.p.mu.tracker.Confirm()
+	s.p.mu.committed = s.next
+}
+
+// fatal ends the worker: the ring or the store cannot go on. The partitions are gone at once, so that nothing begins any more.
+func (c *committer) fatal(ctx context.Context, shares []*share, err error) error {
+	for _, s := range shares {
+		s.revert()
+	}
+	if ctx.Err() == nil {
+		c.w.fail(ctx, err)
+	}
+	return errWorkerFailed
+}
+
+// lose lets go of partitions that another worker has committed.
+func (c *committer) lose(ctx context.Context, ids []int32) {
+	if len(ids) == 0 {
+		return
+	}
+	for _, id := range ids {
+		if p := c.w.partition(id); p != nil {
+			c.w.log.WarnContext(ctx, "partition has another owner", p.attr())
+			p.end(stateGone, ErrLost)
+		}
+	}
+	c.w.askRejoin()
+}
+
+// aborted does what the reason of an aborted cycle asks for. It returns the error that makes the cycle wait before it is tried
+// again, or nil when there is no need.
+func (c *committer) aborted(ctx context.Context, shares []*share, err error) error {
+	switch {
+	case errors.Is(err, txn.ErrStale), errors.Is(err, txn.ErrPartitionLost):
+		signal(c.urgent)
+		return nil
+	case errors.Is(err, txn.ErrMemberUnknown):
+		c.w.log.WarnContext(ctx, "the group has thrown us out; everything is lost", slog.Any("error", err))
+		c.w.loseAll(ErrLost)
+		c.w.askRejoin()
+		return nil
+	case errors.Is(err, txn.ErrTopicGone):
+		c.haltWriters(ctx, shares, err)
+	case errors.Is(err, txn.ErrTooLarge):
+		c.refused(ctx, shares, err)
+	case errors.Is(err, txn.ErrConfig):
+		c.w.trouble(ctx, err)
+	case errors.Is(err, txn.ErrRebalance), errors.Is(err, txn.ErrNotMember):
+		if c.rebuffs++; c.rebuffs%rebuffsBeforeRejoin == 0 {
+			c.w.forceRebalance()
+		}
+	case c.backoff == 0:
+		c.w.log.WarnContext(ctx, "commit cycle was aborted; it is tried again until it succeeds", slog.Any("error", err))
+	}
+	return err
+}
+
+// rebuffsBeforeRejoin is how many cycles in a row, about a second apart by then, the group may refuse before we make it look at
+// our membership.
+const rebuffsBeforeRejoin = 8
+
+// haltWriters halts the partitions that write to a topic which is gone. A broker that has just started may not know a topic yet,
+// so it takes a few refusals.
+func (c *committer) haltWriters(ctx context.Context, shares []*share, err error) {
+	if c.rebuffs++; c.rebuffs < rebuffsBeforeRejoin {
+		return
+	}
+	gone, _ := errors.AsType[*txn.TopicGoneError](err)
+	for _, s := range shares {
+		if gone == nil || gone.Topic == "" || s.writes(c.w, gone.Topic) {
+			s.p.halt(ctx, err)
+		}
+	}
+}
+
+func (s *share) writes(w *Worker, topic string) bool {
+	if topic == w.cfg.Changelog.Name {
+		return len(s.batch.Records) > 0
+	}
+	for _, o := range s.batch.Outputs {
+		if o.Topic == topic {
+			return true
+		}
+	}
+	return topic == w.cfg.Turns.Name
+}
+
+// refused finds the record that the broker will never take, and lets its handler mend the effects it comes from.
+func (c *committer) refused(ctx context.Context, shares []*share, err error) {
+	rec, ok := errors.AsType[*txn.RecordError](err)
+	if !ok {
+		return
+	}
+	p, r := locate(shares, rec.Index)
+	if p == nil {
+		return
+	}
+	r.Err = rec.Err
+	if r.Topic == "" {
+		r.Topic = c.w.cfg.Changelog.Name
+	}
+	mender, ok := p.handler.(Refuser)
+	if !ok {
+		p.halt(ctx, fmt.Errorf("record of %d bytes for %s, key %q: %w", r.Size, r.Topic, r.Key, err))
+		return
+	}
+	if err := mender.Refused(ctx, r); err != nil {
+		p.halt(ctx, fmt.Errorf("record of %d bytes for %s, key %q: %w", r.Size, r.Topic, r.Key, err))
+	}
+}
+
+// locate undoes the order that records has: all changelog records, then all outputs.
+func locate(shares []*share, index int) (*partition, Refusal) {
+	for _, s := range shares {
+		if index < len(s.batch.Records) {
+			r := &s.batch.Records[index]
+			return s.p, Refusal{Key: []byte(r.Key), Size: len(r.Key) + len(r.Value)}
+		}
+		index -= len(s.batch.Records)
+	}
+	for _, s := range shares {
+		if index < len(s.batch.Outputs) {
+			o := s.batch.Outputs[index]
+			return s.p, Refusal{Topic: o.Topic, Key: o.Key, Output: o, Size: len(o.Key) + len(o.Value)}
+		}
+		index -= len(s.batch.Outputs)
+	}
+	return nil, Refusal{}
+}

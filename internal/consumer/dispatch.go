@@ -1,0 +1,246 @@
+package consumer
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lathe-run/lathe/schemas"
+)
+
+// offer takes polled records. It is called by the poll goroutine, which never waits: what the window has no place for waits here,
+// and the partition is paused when that is too much.
+func (p *partition) offer(records []*kgo.Record, highWater int64) {
+	p.mu.Lock()
+	p.mu.highWater = highWater
+	if len(records) > 0 && p.intake.Err() == nil {
+		p.mu.backlog = append(p.mu.backlog, records...)
+		for _, r := range records {
+			p.mu.bytes += recordBytes(r)
+		}
+		p.mu.fetched = records[len(records)-1].Offset + 1
+	}
+	p.mu.Unlock()
+	signal(p.arrived)
+	p.syncPause()
+}
+
+// recordBytes is about what a record holds in memory.
+func recordBytes(r *kgo.Record) int64 {
+	n := len(r.Key) + len(r.Value) + 256
+	for _, h := range r.Headers {
+		n += len(h.Key) + len(h.Value) + 40
+	}
+	return int64(n)
+}
+
+const (
+	// maxBacklog bounds the records that wait in one partition, whatever their size.
+	maxBacklog = 8192
+	// minBacklogBytes is each partition's share of the buffer however many there are: less would starve it between fetches.
+	minBacklogBytes = 256 << 10
+	maxBacklogBytes = 8 << 20
+)
+
+// syncPause pauses fetching when too much waits and resumes it when half of that is left, so that fetched records are seldom
+// thrown away. The lock keeps two callers from crossing.
+func (p *partition) syncPause() {
+	p.pause.Lock()
+	defer p.pause.Unlock()
+	if p.is() != stateRunning {
+		return // Who changed the state decides.
+	}
+	limit := p.w.backlogLimit()
+	p.mu.Lock()
+	n, bytes := len(p.mu.backlog), p.mu.bytes
+	p.mu.Unlock()
+	switch {
+	case !p.pause.on && (n >= maxBacklog || bytes >= limit):
+		p.pauseLocked(true)
+	case p.pause.on && n <= maxBacklog/2 && bytes <= limit/2:
+		p.pauseLocked(false)
+	}
+}
+
+func (p *partition) setPause(on bool) {
+	p.pause.Lock()
+	defer p.pause.Unlock()
+	p.pauseLocked(on)
+}
+
+func (p *partition) pauseLocked(on bool) {
+	p.pause.on = on
+	if g := p.w.group(); g != nil {
+		pauseFetch(g, p.w.cfg.Turns.Name, p.id, on)
+	}
+}
+
+func pauseFetch(g *kgo.Client, topic string, id int32, on bool) {
+	if on {
+		g.PauseFetchPartitions(map[string][]int32{topic: {id}})
+	} else {
+		g.ResumeFetchPartitions(map[string][]int32{topic: {id}})
+	}
+}
+
+// dispatch is the partition's dispatcher: it takes records from the backlog in order as the window has places, decodes them and
+// puts them in their lanes. The turns that no record brings come first.
+func (p *partition) dispatch() {
+	defer p.leave()
+	if p.opened != nil {
+		select {
+		case <-p.opened:
+		case <-p.intake.Done():
+			return
+		}
+	}
+	if !p.resume() {
+		return
+	}
+	for {
+		raw, ok := p.next()
+		if !ok || !p.acquire() {
+			return
+		}
+		p.take(raw)
+	}
+}
+
+func (p *partition) resume() bool {
+	tasks, err := p.handler.Resume(p.intake)
+	if err != nil {
+		if p.intake.Err() == nil {
+			p.halt(p.ctx, err)
+		}
+		return false
+	}
+	for _, t := range tasks {
+		if !p.acquire() {
+			return false
+		}
+		if !p.push(t.LaneKey, task{run: t.Run}) {
+			p.w.release(p)
+			return false
+		}
+	}
+	return true
+}
+
+// next waits for the next record of the backlog.
+func (p *partition) next() (*kgo.Record, bool) {
+	for {
+		p.mu.Lock()
+		if len(p.mu.backlog) > 0 {
+			raw := p.mu.backlog[0]
+			p.mu.backlog[0] = nil
+			p.mu.backlog = p.mu.backlog[1:]
+			p.mu.bytes -= recordBytes(raw)
+			p.mu.Unlock()
+			p.syncPause()
+			return raw, p.intake.Err() == nil
+		}
+		p.mu.backlog = nil
+		p.mu.Unlock()
+		select {
+		case <-p.arrived:
+		case <-p.intake.Done():
+			return nil, false
+		}
+	}
+}
+
+// acquire takes a place in the window and one of the worker, and waits while too much that is done waits for its commit.
+func (p *partition) acquire() bool {
+	for {
+		if _, bytes := p.store.Pending(); bytes < p.w.effectLimit() {
+			break
+		}
+		select {
+		case <-p.space:
+		case <-p.intake.Done():
+			return false
+		}
+	}
+	select {
+	case p.window <- struct{}{}:
+	case <-p.intake.Done():
+		return false
+	}
+	select {
+	case p.w.slots <- struct{}{}:
+		return true
+	case <-p.intake.Done():
+		<-p.window
+		return false
+	}
+}
+
+// take hands one record on. It holds a place, which goes with the turn or is given back.
+func (p *partition) take(raw *kgo.Record) {
+	p.mu.Lock()
+	fresh := p.mu.tracker.Deliver(raw.Offset)
+	p.mu.Unlock()
+	if !fresh { // Its effect was committed before.
+		p.w.release(p)
+		return
+	}
+	rec := newRecord(raw)
+	reason, ok := p.decode(rec)
+	if !ok || reason != nil || rec.Event.Type == schemas.InputCancel {
+		defer p.w.release(p)
+	}
+	switch {
+	case !ok:
+	case reason != nil:
+		p.deadLetter(rec, reason)
+	case rec.Event.Type == schemas.InputCancel:
+		p.settleTask(rec, p.guarded(func() error { return p.handler.Cancel(p.ctx, rec) }))
+	case !p.push(rec.Event.SessionID, task{rec: rec}):
+		p.w.release(p)
+	}
+}
+
+// Registry retries.
+const (
+	minRetry = 250 * time.Millisecond
+	maxRetry = 30 * time.Second
+)
+
+// decode decodes the record. Whatever may pass, such as a registry that does not answer, is tried again for as long as it takes:
+// the partition waits, its backlog fills and it is paused. False means that intake has stopped.
+func (p *partition) decode(rec *Record) (*schemas.Error, bool) {
+	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
+		reason := p.w.read(p.intake, rec)
+		if p.intake.Err() != nil {
+			return nil, false
+		}
+		if reason == nil || reason.Class == schemas.ClassTerminal {
+			p.setWaiting(p.ctx, nil)
+			return reason, true
+		}
+		p.setWaiting(p.ctx, reason)
+		if sleep(p.intake, max(wait, min(reason.RetryAfter, maxRetry))) != nil {
+			return nil, false
+		}
+	}
+}
+
+// setWaiting says, once, what the partition waits for.
+func (p *partition) setWaiting(ctx context.Context, reason *schemas.Error) {
+	text := ""
+	if reason != nil {
+		text = reason.Detail()
+	}
+	p.mu.Lock()
+	was := p.mu.waiting
+	p.mu.waiting = text
+	p.mu.Unlock()
+	switch {
+	case was == "" && text != "":
+		p.w.log.WarnContext(ctx, "partition waits", p.attr(), slog.Any("error", reason))
+	case was != "" && text == "":
+		p.w.log.InfoContext(ctx, "partition goes on", p.attr())
+	}
+}

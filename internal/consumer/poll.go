@@ -1,0 +1,204 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// consume joins the group and polls until the worker has to end. It returns the client it was a member with, still in the group,
+// and nil when it is to be drained.
+func (w *Worker) consume(ctx, work context.Context) (*kgo.Client, error) {
+	for {
+		g, err := w.join(work)
+		if err != nil {
+			return nil, err
+		}
+		again, err := w.consumeAs(ctx, work, g)
+		if !again {
+			return g, err
+		}
+		w.loseAll(ErrLost)
+		w.leave(g)
+		w.dropGone()
+	}
+}
+
+// consumeAs polls as one member of the group. It reports whether another membership is needed.
+func (w *Worker) consumeAs(ctx, work context.Context, g *kgo.Client) (again bool, err error) {
+	polling, stopPolling := context.WithCancel(work)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.poll(polling, g)
+	}()
+	defer func() {
+		stopPolling()
+		<-done
+	}()
+	select {
+	case <-ctx.Done():
+		return false, nil
+	case <-w.stopped:
+		return false, ErrStopped
+	case <-w.failed:
+		return false, w.failure()
+	case <-w.rejoin:
+		return true, nil
+	}
+}
+
+// dropGone forgets the partitions of a membership that is over.
+func (w *Worker) dropGone() {
+	for _, p := range w.all() {
+		<-p.detached
+		w.mu.Lock()
+		if w.mu.partitions[p.id] == p {
+			delete(w.mu.partitions, p.id)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// maxPoll bounds the records taken at once, so that one large fetch does not keep a new partition waiting.
+const maxPoll = 4096
+
+// poll is the poll goroutine. It only moves records into backlogs and never waits for a turn.
+//
+// It is also the one that starts a restored partition. A poll may return records that were fetched for an earlier assignment of
+// it; but nothing is fetched for a paused partition, so what this goroutine takes after it has started the partition itself was
+// fetched for this one.
+func (w *Worker) poll(ctx context.Context, g *kgo.Client) {
+	for ctx.Err() == nil {
+		round, wake := context.WithCancel(ctx)
+		w.mu.Lock()
+		w.mu.wakePoll = wake
+		ready := w.mu.ready
+		w.mu.ready = nil
+		w.mu.Unlock()
+		for _, p := range ready {
+			w.start(ctx, g, p)
+		}
+		for round.Err() == nil {
+			w.beat.Store(time.Now().UnixNano())
+			fetches := g.PollRecords(round, maxPoll)
+			if fetches.IsClientClosed() {
+				wake()
+				return
+			}
+			w.route(ctx, fetches)
+		}
+		wake()
+	}
+}
+
+// activate hands a restored partition to the poll goroutine.
+func (w *Worker) activate(p *partition) {
+	w.mu.Lock()
+	w.mu.ready = append(w.mu.ready, p)
+	wake := w.mu.wakePoll
+	w.mu.Unlock()
+	if wake != nil {
+		wake()
+	}
+}
+
+// start makes a restored partition run.
+func (w *Worker) start(ctx context.Context, g *kgo.Client, p *partition) {
+	start := p.assignment.Start
+	if p.committed.offset != start {
+		g.SetOffsets(map[string]map[int32]kgo.EpochOffset{w.cfg.Turns.Name: {p.id: {Epoch: -1, Offset: start}}})
+	}
+	p.mu.Lock()
+	counted := p.enterLocked()
+	p.mu.Unlock()
+	if !counted || !p.move(stateRestoring, stateRunning) {
+		if counted {
+			p.leave()
+		}
+		p.store.Detach()
+		return
+	}
+	p.setPause(false)
+	if p.opened != nil {
+		p.announce(ctx)
+	}
+	w.wg.Go(p.dispatch)
+	w.log.InfoContext(ctx, "partition runs", p.attr(), slog.Int64("start", start), slog.Bool("clean", p.assignment.Clean))
+}
+
+// route hands polled records to their partitions. Those of a partition that does not run are dropped: whoever runs it next fetches
+// them again.
+func (w *Worker) route(ctx context.Context, fetches kgo.Fetches) {
+	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
+		p := w.partition(f.Partition)
+		if f.Err != nil {
+			w.fetchFault(ctx, p, f.Topic, f.Err)
+		}
+		if p == nil || f.Topic != w.cfg.Turns.Name || p.is() != stateRunning {
+			return
+		}
+		if len(f.Records) > 0 || f.Err == nil {
+			p.offer(f.Records, f.HighWatermark)
+		}
+	})
+}
+
+// fetchFault does what an error of a fetch asks for. What the client retries by itself is left to it.
+func (w *Worker) fetchFault(ctx context.Context, p *partition, topic string, err error) {
+	loss, lossy := errors.AsType[*kgo.ErrDataLoss](err)
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
+		return
+	case isSession(err):
+		return // The hook has it.
+	case p == nil || topic != w.cfg.Turns.Name:
+		w.log.WarnContext(ctx, "fetch failed", slog.String("topic", topic), slog.Any("error", err))
+	case lossy:
+		w.dataLoss(ctx, p, loss)
+	case isRefusal(err):
+		w.trouble(ctx, err)
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		w.quiesce(ctx, p, fmt.Errorf("the offset to go on at is out of range: its records were deleted before they were handled, or the topic was cut; "+
+			"to skip what is lost, reset the group's offset of this partition while no worker runs: %w", err))
+	case isGone(err), errors.Is(err, kerr.UnknownTopicOrPartition):
+		w.quiesce(ctx, p, fmt.Errorf("the turns topic was deleted or made again: %w", err))
+	case isBrokerError(err) && kerr.IsRetriable(err):
+		w.log.DebugContext(ctx, "fetch failed and is retried", p.attr(), slog.Any("error", err))
+	default:
+		w.quiesce(ctx, p, fmt.Errorf("fetch: %w", err))
+	}
+}
+
+func isSession(err error) bool {
+	_, ok := errors.AsType[*kgo.ErrGroupSession](err)
+	return ok
+}
+
+// dataLoss is raised when the log was cut below what was read. The client goes on at the cut; what was read beyond it has been
+// handled, and other records may come to stand there.
+func (w *Worker) dataLoss(ctx context.Context, p *partition, loss *kgo.ErrDataLoss) {
+	p.mu.Lock()
+	fetched := p.mu.fetched
+	p.mu.Unlock()
+	if loss.ResetTo >= fetched {
+		w.log.WarnContext(ctx, "log was cut, but not below what was read", p.attr(), slog.Any("error", loss))
+		return
+	}
+	w.quiesce(ctx, p, fmt.Errorf("the turns topic was cut below what was read: %w", loss))
+}
+
+// quiesce halts a partition whose log cannot be read any further: nothing more is fetched, what runs is drained first.
+func (w *Worker) quiesce(ctx context.Context, p *partition, fault error) {
+	if !p.setFault(fault) {
+		return
+	}
+	w.log.ErrorContext(ctx, "partition is halted", p.attr(), slog.Any("error", fault))
+	p.setPause(true)
+	w.wg.Go(func() { p.drain(p.ctx, w.cfg.DrainBudget, stateHalted) })
+}

@@ -1,0 +1,121 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lathe-run/lathe/internal/statestore"
+	"github.com/lathe-run/lathe/schemas"
+)
+
+// Causes of a lane's context, and answers of Assignment.Permit.
+var (
+	// ErrDraining says that no model request and no call may begin any more, while what runs may end. Only Permit gives it.
+	ErrDraining = errors.New("the partition is being drained")
+	// ErrDrainBudget says that the time to drain is over.
+	ErrDrainBudget = errors.New("the drain budget is spent")
+	// ErrLost says that another worker has the partition: nothing that is done for it now will be kept.
+	ErrLost = errors.New("the partition is lost")
+	// ErrStopped says that the worker was told to stop at once.
+	ErrStopped = errors.New("the worker stops at once")
+	// ErrHalted says that the partition has a fault which a person has to look at.
+	ErrHalted = errors.New("the partition is halted")
+	// ErrSuspended is wrapped by what Handle and a Task return when the turn stopped because of one of the above: nothing is
+	// completed, whoever has the partition next resumes it.
+	ErrSuspended = errors.New("the turn is suspended")
+)
+
+// Handler knows what the records mean. It is safe for concurrent use.
+type Handler interface {
+	// Open is called when a partition's state is restored, before its first record is handled. An error halts the partition.
+	Open(ctx context.Context, a *Assignment) (PartitionHandler, error)
+}
+
+// PartitionHandler handles the records of one assignment of one partition. It is safe for concurrent use. Contexts are
+// cancelled with one of the causes above.
+type PartitionHandler interface {
+	// Resume returns the unfinished turns in the state whose record lies below Assignment.Start, so that it is never
+	// redelivered. They enter their lanes ahead of any record.
+	Resume(ctx context.Context) ([]Task, error)
+	// Handle runs the turn of a record to its end. Within a lane it is called in log order, one at a time. Nil says that an
+	// effect which completes rec.Offset was added to Assignment.State. A *schemas.Error whose code is the reason of a dead
+	// letter makes the record one; then nothing may have been added for it. ErrSuspended completes nothing. Any other error
+	// halts the partition.
+	Handle(ctx context.Context, rec *Record) error
+	// Cancel adds the effect of a cancel event, which completes rec.Offset, and applies it to its turn. It is called in log
+	// order but outside any lane, must not wait for a turn, and returns what Handle does.
+	Cancel(ctx context.Context, rec *Record) error
+	// Rejected gives the events that go beside the dead letter of a record that could be decoded.
+	Rejected(rec *Record, reason *schemas.Error) []statestore.Output
+}
+
+// Refuser is implemented by a PartitionHandler that can mend its uncommitted effects when the broker will not take one of their
+// records. After nil the next cycle tries again with what is queued then; an error halts the partition, as does every refused
+// record of a handler without it.
+type Refuser interface {
+	Refused(ctx context.Context, r Refusal) error
+}
+
+// Refusal is a record that the broker will never take.
+type Refusal struct {
+	// Topic is an output topic, or the changelog.
+	Topic string
+	Key   []byte
+	// Output is the refused output; nil when it was a changelog record.
+	Output *statestore.Output
+	Size   int
+	Err    error
+}
+
+// Task is work for a lane that no record brings.
+type Task struct {
+	// LaneKey is the session.
+	LaneKey string
+	// Run returns what Handle does, save that no dead letter can come of it.
+	Run func(ctx context.Context) error
+}
+
+// Record is a decoded record of the turns topic. It is the handler's to keep; nothing in it may be changed.
+type Record struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Timestamp time.Time
+	Key       []byte
+	ValueSize int
+	Headers   []schemas.Header
+	Event     *schemas.TurnEvent
+	// Hash is the payload hash.
+	Hash     []byte
+	Encoding schemas.Encoding
+
+	value []byte
+}
+
+// Assignment is one assignment of one partition to this worker.
+type Assignment struct {
+	Topic     string
+	Partition int32
+	// Epoch tells the assignments of this process apart.
+	Epoch uint64
+	// Start is the offset that consumption begins at.
+	Start int64
+	// Clean says that the last owner, if any, left nothing in flight: it was drained.
+	Clean bool
+	// State is the partition's state, and where effects are added.
+	State *statestore.Partition
+
+	permit func(ctx context.Context) error
+}
+
+// Permit is called just before a model request or a call begins. It gives nil while the partition is certainly ours and
+// running, ErrDraining while it or the worker drains, ErrLost, ErrStopped or ErrHalted when it is over. When the group was not
+// heard from for half a session, as after a long pause of the process, it waits until that is clear, or ctx ends.
+func (a *Assignment) Permit(ctx context.Context) error { return a.permit(ctx) }
+
+// NewAssignment makes an assignment for tests of handlers.
+func NewAssignment(a Assignment, permit func(ctx context.Context) error) *Assignment {
+	a.permit = permit
+	return &a
+}

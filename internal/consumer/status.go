@@ -1,0 +1,133 @@
+package consumer
+
+import (
+	"errors"
+	"time"
+)
+
+// Status is what the probes and an operator want to know.
+type Status struct {
+	// Live says that the worker makes progress; LiveReason why not.
+	Live       bool   `json:"live"`
+	LiveReason string `json:"live_reason,omitempty"`
+	// Ready says that it is in its group, its partitions are restored and it takes turns; ReadyReason why not. A worker without
+	// partitions is ready.
+	Ready       bool   `json:"ready"`
+	ReadyReason string `json:"ready_reason,omitempty"`
+	// Member is the id that the group knows the worker by.
+	Member string `json:"member,omitempty"`
+	// InFlight is how many turns are delivered and not done.
+	InFlight   int               `json:"in_flight"`
+	Partitions []PartitionStatus `json:"partitions"`
+}
+
+// PartitionStatus is one partition of a Status.
+type PartitionStatus struct {
+	Partition int32  `json:"partition"`
+	Epoch     uint64 `json:"epoch"`
+	State     string `json:"state"`
+	// Fault is why it is halted, Waiting what it waits for.
+	Fault   string `json:"fault,omitempty"`
+	Waiting string `json:"waiting,omitempty"`
+	Paused  bool   `json:"paused,omitempty"`
+	// InFlight turns are delivered and not done, of which Queued wait for an earlier turn of their session. Backlog records are
+	// fetched and not delivered.
+	InFlight int `json:"in_flight"`
+	Queued   int `json:"queued"`
+	Backlog  int `json:"backlog"`
+	// Effects and EffectBytes wait for their commit.
+	Effects     int   `json:"effects"`
+	EffectBytes int64 `json:"effect_bytes"`
+	// Committed is the committed offset, HighWater the end of the log as last heard of; -1 when not known.
+	Committed int64 `json:"committed"`
+	HighWater int64 `json:"high_water"`
+	// Restore is set while the partition is restored.
+	Restore *RestoreStatus `json:"restore,omitempty"`
+}
+
+// RestoreStatus is how far a restore has come.
+type RestoreStatus struct {
+	Position int64 `json:"position"`
+	Target   int64 `json:"target"`
+	Records  int64 `json:"records"`
+}
+
+// pollGrace is how long the poll goroutine may take to go round before the worker counts as stuck; it is woken more often.
+const pollGrace = 3 * leaderInterval
+
+// Status returns how the worker is now.
+func (w *Worker) Status() Status {
+	s := Status{InFlight: len(w.slots), Partitions: []PartitionStatus{}}
+	if g := w.group(); g != nil {
+		s.Member, _ = g.GroupMetadata()
+	}
+	for _, p := range w.all() {
+		s.Partitions = append(s.Partitions, p.status())
+	}
+	s.LiveReason, s.ReadyReason = w.notLive(), w.notReady(s.Partitions)
+	s.Live, s.Ready = s.LiveReason == "", s.ReadyReason == ""
+	return s
+}
+
+func (w *Worker) notLive() string {
+	if err := w.failure(); err != nil {
+		return err.Error()
+	}
+	w.mu.Lock()
+	closing := w.mu.closing
+	w.mu.Unlock()
+	if beat := w.beat.Load(); !closing && beat != 0 && time.Since(time.Unix(0, beat)) > pollGrace {
+		return "the poll goroutine is stuck"
+	}
+	if w.stalled() {
+		return errStalled.Error()
+	}
+	return ""
+}
+
+func (w *Worker) notReady(partitions []PartitionStatus) string {
+	w.mu.Lock()
+	joined, closing, trouble, failure := w.mu.joined, w.mu.closing, w.mu.trouble, w.mu.failure
+	w.mu.Unlock()
+	switch err := errors.Join(failure, trouble); {
+	case err != nil:
+		return err.Error()
+	case closing:
+		return "the worker drains"
+	case !joined:
+		return "the worker is not in its group yet"
+	}
+	for _, p := range partitions {
+		switch {
+		case p.Fault != "":
+			return "a partition is halted: " + p.Fault
+		case p.State == stateAssigned.String(), p.State == stateRestoring.String():
+			return "partitions are being restored"
+		}
+	}
+	return ""
+}
+
+func (p *partition) status() PartitionStatus {
+	now := p.is()
+	s := PartitionStatus{Partition: p.id, Epoch: p.epoch, State: now.String(), InFlight: len(p.window)}
+	if now.commits() {
+		s.Effects, s.EffectBytes = p.store.Pending()
+	}
+	if now == stateRestoring {
+		s.Restore = &RestoreStatus{
+			Position: p.restore.position.Load(), Target: p.restore.target.Load(), Records: p.restore.records.Load(),
+		}
+	}
+	p.pause.Lock()
+	s.Paused = p.pause.on
+	p.pause.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Queued, s.Backlog = p.mu.queued, len(p.mu.backlog)
+	s.Committed, s.HighWater, s.Waiting = p.mu.committed, p.mu.highWater, p.mu.waiting
+	if p.mu.fault != nil {
+		s.Fault = p.mu.fault.Error()
+	}
+	return s
+}

@@ -1,0 +1,77 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// batch counts the promises of a cycle's records. Flush alone would not do: it does not wait for the promise of a
+// record that the client refused before it buffered it, and a cycle without that record must never be committed.
+type batch struct {
+	left atomic.Int64
+	// done is closed by the last promise; every record may be read after it.
+	done chan struct{}
+
+	mu struct {
+		sync.Mutex
+
+		failed int
+		record *kgo.Record
+		err    error
+	}
+}
+
+func newBatch(records int) *batch {
+	b := &batch{done: make(chan struct{})}
+	b.left.Store(int64(records))
+	return b
+}
+
+// promise is called by the client once for each record.
+func (b *batch) promise(r *kgo.Record, err error) {
+	if err != nil {
+		b.fail(r, err)
+	}
+	if b.left.Add(-1) == 0 {
+		close(b.done)
+	}
+}
+
+// fail keeps the first error. A batch that is too large is refused as a whole: then the largest record is to blame.
+func (b *batch) fail(r *kgo.Record, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.failed++
+	if b.mu.err == nil || isRefused(b.mu.err) && isRefused(err) && size(r) > size(b.mu.record) {
+		b.mu.record, b.mu.err = r, err
+	}
+}
+
+// wait returns when every promise was called, with the record that failed if one did.
+func (b *batch) wait(ctx context.Context) (*kgo.Record, error) {
+	var late error
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		late = context.Cause(ctx)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if late != nil {
+		return nil, errors.Join(late, b.mu.err)
+	}
+	return b.mu.record, b.mu.err
+}
+
+// acked reports whether a broker has taken any record of n.
+func (b *batch) acked(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return n-int(b.left.Load()) > b.mu.failed
+}
+
+func size(r *kgo.Record) int { return len(r.Key) + len(r.Value) }

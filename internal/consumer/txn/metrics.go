@@ -1,0 +1,44 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// metrics are the instruments of a Ring.
+type metrics struct {
+	duration  metric.Float64Histogram
+	replaced  metric.Int64Counter
+	committed metric.MeasurementOption
+	aborted   metric.MeasurementOption
+}
+
+func newMetrics(meter metric.Meter) (*metrics, error) {
+	duration, err := meter.Float64Histogram("lathe.commit.duration", metric.WithUnit("s"),
+		metric.WithDescription("Time of a commit cycle, by outcome."),
+		metric.WithExplicitBucketBoundaries(.001, .002, .003, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30))
+	replaced, err2 := meter.Int64Counter("lathe.commit.replaced_producers", metric.WithUnit("{producer}"),
+		metric.WithDescription("Transactional producers made anew after a failure."))
+	if err := errors.Join(err, err2); err != nil {
+		return nil, fmt.Errorf("make the instruments: %w", err)
+	}
+	outcome := func(o Outcome) metric.MeasurementOption {
+		return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o.String())))
+	}
+	return &metrics{
+		duration: duration, replaced: replaced, committed: outcome(Committed), aborted: outcome(Aborted),
+	}, nil
+}
+
+// cycle records one cycle; the count of the histogram is the number of cycles.
+func (m *metrics) cycle(ctx context.Context, res *Result) {
+	option := m.aborted
+	if res.Outcome == Committed {
+		option = m.committed
+	}
+	m.duration.Record(ctx, res.Elapsed.Seconds(), option)
+}

@@ -1,0 +1,306 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lathe-run/lathe/internal/consumer/txn"
+)
+
+// Worker consumes its share of the turns topic until it is told to stop. Run may be called once; the other methods may be called
+// from any goroutine.
+type Worker struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+	outputs map[string]int32
+
+	ring      *txn.Ring
+	changelog *changelogReader
+	committer *committer
+	pulse     atomic.Pointer[pulse]
+	client    atomic.Pointer[kgo.Client]
+
+	// slots has a place for each turn in flight, restores one for each partition that is restored.
+	slots, restores chan struct{}
+	// failed is closed when the worker cannot go on, stopped by StopNow; rejoin asks for a new membership.
+	failed, stopped, rejoin chan struct{}
+	stopOnce                sync.Once
+	// dirty is set when something was committed since the state store was last synced.
+	dirty atomic.Bool
+	// beat is when the poll goroutine last went round, as Unix nanoseconds.
+	beat atomic.Int64
+
+	wg sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		partitions map[int32]*partition
+		// reading has, of each partition, what is closed when its last restore has ended.
+		reading map[int32]chan struct{}
+		epoch   uint64
+		cycle   *openCycle
+		// ready are restored partitions that the poll goroutine has to start.
+		ready    []*partition
+		wakePoll context.CancelFunc
+		joined   bool
+		closing  bool
+		failure  error
+		// trouble is what the brokers refuse; until is when that is too long.
+		trouble error
+		until   time.Time
+	}
+}
+
+// New makes a worker; it opens nothing.
+func New(cfg Config, deps Deps) (*Worker, error) {
+	cfg = cfg.withDefaults()
+	if err := errors.Join(cfg.validate(), deps.validate()); err != nil {
+		return nil, err
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	w := &Worker{
+		cfg: cfg, deps: deps, log: deps.Logger, outputs: cfg.outputs(),
+		slots: make(chan struct{}, cfg.MaxInFlight), restores: make(chan struct{}, cfg.RestoreParallel),
+		failed: make(chan struct{}), stopped: make(chan struct{}), rejoin: make(chan struct{}, 1),
+	}
+	w.mu.partitions, w.mu.reading = make(map[int32]*partition), make(map[int32]chan struct{})
+	w.committer = newCommitter(w)
+	var err error
+	if w.metrics, err = newMetrics(deps.Meter, w); err != nil {
+		return nil, fmt.Errorf("make the consumer's metrics: %w", err)
+	}
+	return w, nil
+}
+
+// Run consumes until ctx ends, and then drains: it returns nil when every partition was drained and its last commit stands. It
+// returns an error when the worker cannot go on, or was stopped before it was drained.
+//
+// The order in which things are stopped is the reverse of what depends on what: polling, turns, the last cycles, the committer,
+// the group, the producers.
+func (w *Worker) Run(ctx context.Context) (err error) {
+	defer w.metrics.close()
+	work, stopWork := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopWork(ErrStopped)
+	if err := w.openClients(ctx); err != nil {
+		return err
+	}
+	defer w.closeClients()
+	committing, stopCommitting := context.WithCancel(work)
+	defer stopCommitting()
+	var background sync.WaitGroup
+	background.Go(func() { w.committer.run(committing) })
+	background.Go(func() { w.watch(committing) })
+	group, err := w.consume(ctx, work)
+	if err == nil {
+		err = w.drainAll(work)
+	}
+	w.loseAll(ErrStopped)
+	w.awaitDetached(closeGrace)
+	stopCommitting()
+	background.Wait()
+	if group != nil {
+		w.leave(group)
+	}
+	stopWork(ErrStopped)
+	w.awaitLanes(ctx)
+	return err
+}
+
+// closeGrace is how long the end waits for what should be over at once.
+const closeGrace = 5 * time.Second
+
+// StopNow ends the worker without draining: what runs is cancelled, what is not committed is dropped.
+func (w *Worker) StopNow() { w.stopOnce.Do(func() { close(w.stopped) }) }
+
+// openClients opens the ring before the group is joined: it ends what a predecessor with the same ids left open, on which the
+// group would wait a second at a time.
+func (w *Worker) openClients(ctx context.Context) error {
+	reader, err := w.deps.NewClient(kgo.MaxDecompressBatchBytes(w.cfg.MaxDecompressBytes))
+	if err != nil {
+		return fmt.Errorf("make the changelog client: %w", err)
+	}
+	w.changelog = newChangelogReader(reader, w.cfg.Changelog, w.cfg.RestoreFetchBytes)
+	cfg := w.cfg.Txn
+	cfg.Group, cfg.Changelog, cfg.NewClient, cfg.Logger, cfg.Meter = w.cfg.Group, w.cfg.Changelog.Name, w.deps.NewClient, w.log, w.deps.Meter
+	cfg.Hooks = w.deps.Hooks.Txn
+	if w.ring, err = txn.Open(ctx, cfg); err != nil {
+		reader.Close()
+		return fmt.Errorf("open the consumer: %w", err)
+	}
+	if err := w.changelog.refresh(ctx); err != nil {
+		w.log.WarnContext(ctx, "leaders of the changelog are not known yet", slog.Any("error", err))
+	}
+	return nil
+}
+
+func (w *Worker) closeClients() {
+	w.ring.Close()
+	w.changelog.cl.Close()
+}
+
+// awaitLanes waits for what was cancelled. A tool that ignores its context is left behind: it can no longer commit anything.
+func (w *Worker) awaitLanes(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.wg.Wait()
+	}()
+	t := time.NewTimer(closeGrace)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+		w.log.WarnContext(ctx, "turns that were cancelled do not return; they are left behind")
+	}
+}
+
+// fail ends the worker with an error. The first counts.
+func (w *Worker) fail(ctx context.Context, err error) {
+	w.mu.Lock()
+	first := w.mu.failure == nil
+	if first {
+		w.mu.failure = err
+	}
+	w.mu.Unlock()
+	if !first {
+		return
+	}
+	w.log.ErrorContext(ctx, "worker cannot go on", slog.Any("error", err))
+	close(w.failed)
+	cause := ErrStopped
+	if errors.Is(err, txn.ErrSecondProcess) || errors.Is(err, txn.ErrFencedInstance) || errors.Is(err, txn.ErrDuplicateID) {
+		cause = ErrLost
+	}
+	w.loseAll(cause)
+}
+
+func (w *Worker) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.failure
+}
+
+func (w *Worker) group() *kgo.Client { return w.client.Load() }
+
+func (w *Worker) partition(id int32) *partition {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.partitions[id]
+}
+
+// all lists the partitions in order.
+func (w *Worker) all() []*partition {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]*partition, 0, len(w.mu.partitions))
+	for _, p := range w.mu.partitions {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *partition) int { return int(a.id - b.id) })
+	return out
+}
+
+// loseAll lets go of everything at once.
+func (w *Worker) loseAll(cause error) {
+	for _, p := range w.all() {
+		p.end(stateGone, cause)
+	}
+}
+
+func (w *Worker) awaitDetached(limit time.Duration) {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	for _, p := range w.all() {
+		select {
+		case <-p.detached:
+		case <-t.C:
+			return
+		}
+	}
+}
+
+// release gives back the places of one turn.
+func (w *Worker) release(p *partition) {
+	<-p.window
+	<-w.slots
+}
+
+// backlogLimit is each partition's share of the buffered bytes; effectLimit the same for effects.
+func (w *Worker) backlogLimit() int64 {
+	return min(max(w.share(), minBacklogBytes), maxBacklogBytes)
+}
+
+func (w *Worker) effectLimit() int64 { return max(w.share(), minBacklogBytes) }
+
+func (w *Worker) share() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cfg.MaxBufferedBytes / int64(max(1, len(w.mu.partitions)))
+}
+
+// beginCycle opens a cycle that holds every partition whose effects may be committed. Who changes the state of one from here on
+// waits for the cycle.
+func (w *Worker) beginCycle() *openCycle {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := &openCycle{holds: make(map[*partition]bool, len(w.mu.partitions)), done: make(chan struct{})}
+	for _, p := range w.mu.partitions {
+		if p.is().commits() {
+			c.holds[p] = true
+		}
+	}
+	w.mu.cycle = c
+	return c
+}
+
+// committing lists what the cycle holds, in order.
+func (w *Worker) committing(c *openCycle) []*partition {
+	out := make([]*partition, 0, len(c.holds))
+	for p := range c.holds {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *partition) int { return int(a.id - b.id) })
+	return out
+}
+
+// trimCycle lets go of the partitions that have no share in the cycle.
+func (w *Worker) trimCycle(c *openCycle, shares []*share) {
+	holds := make(map[*partition]bool, len(shares))
+	for _, s := range shares {
+		holds[s.p] = true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.holds = holds
+}
+
+func (w *Worker) endCycle(c *openCycle) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.cycle = nil
+	close(c.done)
+}
+
+// awaitCycle returns when no cycle holds the partition. Its state must be such that no later cycle takes it.
+func (w *Worker) awaitCycle(p *partition) {
+	w.mu.Lock()
+	c := w.mu.cycle
+	if c == nil || !c.holds[p] {
+		w.mu.Unlock()
+		return
+	}
+	w.mu.Unlock()
+	<-c.done
+}

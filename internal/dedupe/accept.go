@@ -1,0 +1,239 @@
+package dedupe
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/lathe-run/lathe/internal/fact"
+	"github.com/lathe-run/lathe/internal/statestore"
+	"github.com/lathe-run/lathe/schemas"
+)
+
+// Input is a turn event as it came, with the agent as it is bound now.
+type Input struct {
+	Event  *schemas.TurnEvent
+	Hash   []byte
+	Origin fact.Origin
+	Agent  *fact.Agent
+	// Trace and TraceState are the producer's trace context.
+	Trace, TraceState string
+}
+
+// Accept looks a turn up and takes it. It returns the journal of a turn that has to run, new or resumed. It returns nil when
+// there is nothing to run: the turn has ended and the offset is recorded. A turn known with another payload is a
+// *schemas.Error, code conflict.
+func (s *Store) Accept(in *Input) (*Journal, error) {
+	id := in.Event.TurnID
+	e := s.enter(id)
+	defer s.leave(id, e)
+	if e.journal != nil {
+		return nil, schemas.Errorf(schemas.CodeConflict, "turn_id is running under another session")
+	}
+	ended, err := s.ended(id)
+	if err != nil {
+		return nil, err
+	}
+	if ended != nil {
+		return nil, s.repeat(in, ended.hash)
+	}
+	j, err := s.resume(id)
+	if err != nil {
+		return nil, err
+	}
+	if j != nil && !bytes.Equal(j.accepted.PayloadHash, in.Hash) {
+		s.state.Forget(journalKey(id))
+		return nil, conflict()
+	}
+	if j == nil {
+		if j, err = s.begin(in); err != nil {
+			return nil, err
+		}
+	}
+	j.origin = in.Origin
+	e.journal = j
+	return j, nil
+}
+
+// Resume takes a turn that is under way in the state and whose record will not be delivered again.
+func (s *Store) Resume(turnID string) (*Journal, error) {
+	e := s.enter(turnID)
+	defer s.leave(turnID, e)
+	j, err := s.resume(turnID)
+	if err != nil {
+		return nil, err
+	}
+	if j == nil {
+		return nil, fmt.Errorf("resume turn %s: the state has no journal of it", turnID)
+	}
+	j.origin.Offset = statestore.NoOffset
+	e.journal = j
+	return j, nil
+}
+
+func conflict() *schemas.Error {
+	return schemas.Errorf(schemas.CodeConflict, "turn_id was used before with another payload; every request needs an id of its own")
+}
+
+// ended returns the record of an ended turn, or nil.
+func (s *Store) ended(turnID string) (*record, error) {
+	v, found, err := s.state.Get(turnKey(turnID))
+	if err != nil || !found {
+		return nil, err
+	}
+	r, err := decodeRecord(v)
+	if err != nil {
+		return nil, fmt.Errorf("turn %s: %w", turnID, err)
+	}
+	return &r, nil
+}
+
+// repeat completes the offset of a turn that has ended, and emits nothing.
+func (s *Store) repeat(in *Input, hash []byte) error {
+	if !bytes.Equal(hash, in.Hash) {
+		return conflict()
+	}
+	return s.state.Add(&statestore.Effect{Offset: in.Origin.Offset, Urgent: true})
+}
+
+// begin accepts a new turn: its first fact is recorded and rides with the next commit.
+func (s *Store) begin(in *Input) (*Journal, error) {
+	hash, set, err := s.storeAgent(in.Agent)
+	if err != nil {
+		return nil, err
+	}
+	a := accepted(in, hash, s.codec.cfg)
+	j := newJournal(s, a, in.Agent)
+	if err := s.loadHistory(j); err != nil {
+		return nil, err
+	}
+	if err := j.add(&statestore.Effect{Mutations: set, Offset: statestore.NoOffset}, a); err != nil {
+		return nil, err
+	}
+	return j, s.recallCancel(j)
+}
+
+func accepted(in *Input, agentHash []byte, cfg Config) *fact.Accepted {
+	ev := in.Event
+	a := &fact.Accepted{
+		TurnID: ev.TurnID, SessionID: ev.SessionID, AgentName: in.Agent.Name, AgentHash: agentHash, PayloadHash: in.Hash,
+		Origin: in.Origin, At: cfg.Now(), Metadata: ev.Metadata, Narrowed: ev.Tools != nil, Tools: ev.Tools, Scope: ev.Scope,
+		OutputSchema: ev.OutputSchema, Trace: in.Trace, TraceState: in.TraceState, Worker: cfg.Worker,
+		Messages: make([]fact.Message, len(ev.Messages)),
+	}
+	if ev.Deadline != nil {
+		a.Deadline = *ev.Deadline
+	}
+	for i, m := range ev.Messages {
+		a.Messages[i] = fact.Message{Role: fact.Role(m.Role), Text: m.Text, Parts: m.Parts}
+		a.OwnHistory = a.OwnHistory || m.Role != string(fact.RoleUser)
+	}
+	return a
+}
+
+// storeAgent returns the hash of a configuration, and the mutation that stores it where the state does not have it yet.
+func (s *Store) storeAgent(agent *fact.Agent) ([]byte, []statestore.Mutation, error) {
+	body, err := s.codec.facts.Marshal(agent)
+	if err != nil {
+		return nil, nil, fmt.Errorf("store agent %s: %w", agent.Name, err)
+	}
+	sum := sha256.Sum256(body)
+	hash := sum[:]
+	if known, err := s.agent(hash); err != nil || known != nil {
+		return hash, nil, err
+	}
+	s.mu.Lock()
+	s.mu.agents[string(hash)] = agent
+	s.mu.Unlock()
+	return hash, []statestore.Mutation{{Op: statestore.OpSet, Key: agentKey(hash), Value: append([]byte{statestore.Format}, body...)}}, nil
+}
+
+// agent returns a stored configuration, or nil.
+func (s *Store) agent(hash []byte) (*fact.Agent, error) {
+	s.mu.Lock()
+	a := s.mu.agents[string(hash)]
+	s.mu.Unlock()
+	if a != nil {
+		return a, nil
+	}
+	v, found, err := s.state.Get(agentKey(hash))
+	if err != nil || !found {
+		return nil, err
+	}
+	body, err := statestore.Body(v)
+	if err != nil {
+		return nil, fmt.Errorf("read an agent's configuration: %w", err)
+	}
+	a = &fact.Agent{}
+	if err := s.codec.facts.Unmarshal(body, a); err != nil {
+		return nil, fmt.Errorf("read an agent's configuration: %w", err)
+	}
+	s.mu.Lock()
+	s.mu.agents[string(hash)] = a
+	s.mu.Unlock()
+	return a, nil
+}
+
+// resume builds the journal of a turn that is under way, or returns nil when the state has none.
+func (s *Store) resume(turnID string) (*Journal, error) {
+	bodies, err := s.state.Log(journalKey(turnID))
+	if err != nil || len(bodies) == 0 {
+		return nil, err
+	}
+	frames, err := s.codec.facts.Frames(bytes.Join(bodies, nil))
+	if err != nil {
+		return nil, fmt.Errorf("read the journal of turn %s: %w", turnID, err)
+	}
+	a, ok := frames[0].Fact.(*fact.Accepted)
+	if !ok {
+		return nil, fmt.Errorf("read the journal of turn %s: it does not begin with an accepted turn", turnID)
+	}
+	agent, err := s.agent(a.AgentHash)
+	if err != nil {
+		return nil, err
+	}
+	if agent == nil {
+		return nil, fmt.Errorf("read the journal of turn %s: the state has no agent configuration %x", turnID, a.AgentHash)
+	}
+	j := newJournal(s, a, agent)
+	j.frames, j.resumed = frames, true
+	for _, f := range frames {
+		j.mu.seq = f.Seq + f.Fact.Events()
+		j.keep(f.Fact, f.Raw)
+		if _, ok := f.Fact.(*fact.Cancelled); ok {
+			j.mu.cancelled = true
+		}
+	}
+	return j, s.loadHistory(j)
+}
+
+// Unfinished returns the turns under way in the state whose record lies below start, in the order they were accepted there.
+func (s *Store) Unfinished(start int64) ([]Unfinished, error) {
+	var out []Unfinished
+	err := s.state.Scan("j", func(key string, value []byte) error {
+		if key[len(key)-8:] != "00000000" {
+			return nil
+		}
+		body, err := statestore.Body(value)
+		if err != nil {
+			return fmt.Errorf("read journal %s: %w", key, err)
+		}
+		frames, err := s.codec.facts.Frames(body)
+		if err != nil {
+			return fmt.Errorf("read journal %s: %w", key, err)
+		}
+		if a, ok := frames[0].Fact.(*fact.Accepted); ok && a.Origin.Offset < start {
+			out = append(out, Unfinished{TurnID: a.TurnID, SessionID: a.SessionID, Offset: a.Origin.Offset, At: a.At})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Unfinished is a turn that is under way in the state.
+type Unfinished struct {
+	TurnID, SessionID string
+	Offset            int64
+	At                time.Time
+}

@@ -1,0 +1,106 @@
+package dedupe
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/lathe-run/lathe/internal/fact"
+	"github.com/lathe-run/lathe/internal/statestore"
+)
+
+// loadHistory reads what the session said before, and the number that the turn will have in it.
+func (s *Store) loadHistory(j *Journal) error {
+	if !j.agent.History {
+		return nil
+	}
+	session := j.accepted.SessionID
+	var turns []*bytes.Buffer
+	err := s.state.Scan(historyPrefix(session), func(key string, value []byte) error {
+		n, err := historyNumber(session, key)
+		if err != nil {
+			return err
+		}
+		body, err := statestore.Body(value)
+		if err != nil {
+			return fmt.Errorf("read history %s: %w", key, err)
+		}
+		if len(turns) == 0 || n >= j.number {
+			turns, j.number = append(turns, &bytes.Buffer{}), n+1
+		}
+		turns[len(turns)-1].Write(body)
+		return nil
+	})
+	if err != nil || j.accepted.OwnHistory {
+		return err
+	}
+	for _, t := range turns {
+		messages, err := s.messages(t.Bytes())
+		if err != nil {
+			return fmt.Errorf("read the history of session %s: %w", session, err)
+		}
+		j.history = append(j.history, messages...)
+	}
+	return nil
+}
+
+// messages are the messages of one ended turn, from its stored frames.
+func (s *Store) messages(transcript []byte) ([]fact.Message, error) {
+	frames, err := s.codec.facts.Frames(transcript)
+	if err != nil {
+		return nil, err
+	}
+	var out []fact.Message
+	var responses []*fact.Response
+	results := make(map[fact.Ref]*fact.Result)
+	for _, f := range frames {
+		switch f := f.Fact.(type) {
+		case *fact.Accepted:
+			out = append(out, said(f)...)
+		case *fact.Responded:
+			responses = append(responses, &f.Response)
+		case *fact.Finished:
+			results[f.Ref] = &f.Result
+		case *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Ended:
+		}
+	}
+	for _, r := range responses {
+		of := make([]*fact.Result, len(r.Calls))
+		for i := range of {
+			ref := fact.Ref{Step: r.Step, Position: i}
+			if of[i] = results[ref]; of[i] == nil {
+				return nil, fmt.Errorf("the call at step %d, position %d has no result", ref.Step, ref.Position)
+			}
+		}
+		out = append(out, fact.StepMessages(r, of)...)
+	}
+	return out, nil
+}
+
+// said are the messages of a turn that later turns are to see: all of them, or, when the turn brought a history of its own,
+// those that follow it.
+func said(a *fact.Accepted) []fact.Message {
+	ms := a.Messages
+	if !a.OwnHistory {
+		return ms
+	}
+	for i := len(ms) - 1; i >= 0; i-- {
+		if ms[i].Role != fact.RoleUser {
+			return ms[i+1:]
+		}
+	}
+	return ms
+}
+
+// appendHistory adds the turn's transcript to its session, in parts where it would pass the record limit.
+func (j *Journal) appendHistory(e *statestore.Effect) {
+	if !j.agent.History {
+		return
+	}
+	rest, limit := bytes.Clone(j.mu.transcript.Bytes()), j.store.codec.cfg.RecordBytes-1
+	for part := 0; len(rest) > 0; part++ {
+		n := min(len(rest), limit)
+		value := append([]byte{statestore.Format}, rest[:n]...)
+		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpSet, Key: historyKey(j.accepted.SessionID, j.number, part), Value: value})
+		rest = rest[n:]
+	}
+}

@@ -1,0 +1,196 @@
+package dedupe
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"github.com/lathe-run/lathe/internal/fact"
+	"github.com/lathe-run/lathe/internal/statestore"
+	"github.com/lathe-run/lathe/schemas"
+)
+
+// Journal records the facts of one turn that is running here. It is safe for concurrent use.
+type Journal struct {
+	store    *Store
+	accepted *fact.Accepted
+	agent    *fact.Agent
+	history  []fact.Message
+	number   uint32 // of the turn in its session's history
+	frames   []fact.Frame
+	resumed  bool
+	origin   fact.Origin
+
+	mu struct {
+		sync.Mutex
+		seq       int64
+		ended     *fact.Ended
+		cancelled bool
+		onCancel  func()
+		// transcript are the frames that become the session's history.
+		transcript bytes.Buffer
+		trace      []statestore.Header
+	}
+}
+
+func newJournal(s *Store, a *fact.Accepted, agent *fact.Agent) *Journal {
+	return &Journal{store: s, accepted: a, agent: agent}
+}
+
+// Accepted is the turn's first fact.
+func (j *Journal) Accepted() *fact.Accepted { return j.accepted }
+
+// Agent is the configuration that the turn runs under: the one recorded when it was accepted.
+func (j *Journal) Agent() *fact.Agent { return j.agent }
+
+// History is what the session said before; empty for an agent without history.
+func (j *Journal) History() []fact.Message { return j.history }
+
+// Frames are the facts recorded before this process took the turn; empty for a new one, save a cancel that came first.
+func (j *Journal) Frames() []fact.Frame { return j.frames }
+
+// Resumed reports whether the turn was under way already.
+func (j *Journal) Resumed() bool { return j.resumed }
+
+// End is how the turn ended, nil while it has not.
+func (j *Journal) End() *fact.Ended {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.mu.ended
+}
+
+// SetTrace sets the trace context that the turn's events carry from now on.
+func (j *Journal) SetTrace(parent, state string) {
+	if parent == "" {
+		return
+	}
+	hs := []statestore.Header{{Key: "traceparent", Value: []byte(parent)}}
+	if state != "" {
+		hs = append(hs, statestore.Header{Key: "tracestate", Value: []byte(state)})
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.trace = hs
+}
+
+// OnCancel sets what is called when a cancel event for the turn comes, at once when one came already. It must not block.
+func (j *Journal) OnCancel(f func()) {
+	j.mu.Lock()
+	j.mu.onCancel = f
+	now := j.mu.cancelled
+	j.mu.Unlock()
+	if now {
+		f()
+	}
+}
+
+// Close ends the turn's use here. A turn that has not ended can be accepted again.
+func (j *Journal) Close() {
+	id := j.accepted.TurnID
+	e := j.store.enter(id)
+	defer j.store.leave(id, e)
+	if e.journal == j {
+		e.journal = nil
+	}
+}
+
+// Add records facts as one effect, which rides with the next commit.
+func (j *Journal) Add(facts ...fact.Fact) error {
+	return j.add(&statestore.Effect{Offset: statestore.NoOffset}, facts...)
+}
+
+// Commit records facts as one effect and returns when it is committed. It returns the cause of ctx when that ends first; the
+// facts are recorded all the same.
+func (j *Journal) Commit(ctx context.Context, facts ...fact.Fact) error {
+	done := make(chan error, 1)
+	if err := j.add(&statestore.Effect{Offset: statestore.NoOffset, Urgent: true, Settled: func(err error) { done <- err }}, facts...); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// add encodes the facts and queues the effect. The lock is held over both, so that seq and the order of effects agree.
+func (j *Journal) add(e *statestore.Effect, facts ...fact.Fact) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	seq, kept := j.mu.seq, j.mu.transcript.Len()
+	for _, f := range facts {
+		if err := j.record(e, f, seq); err != nil {
+			j.mu.transcript.Truncate(kept)
+			return err
+		}
+		seq += f.Events()
+	}
+	if err := j.store.state.Add(e); err != nil {
+		j.mu.transcript.Truncate(kept)
+		return err
+	}
+	j.mu.seq = seq
+	for _, f := range facts {
+		if ended, ok := f.(*fact.Ended); ok {
+			j.mu.ended = ended
+		}
+	}
+	return nil
+}
+
+// record adds one fact to an effect: its frame to the journal, or what is left of an ended turn, and its events.
+func (j *Journal) record(e *statestore.Effect, f fact.Fact, seq int64) error {
+	if err := j.events(e, f, seq); err != nil {
+		return err
+	}
+	if ended, ok := f.(*fact.Ended); ok {
+		return j.endOf(e, ended)
+	}
+	frame, err := j.store.codec.facts.AppendFrame(nil, fact.Frame{Seq: seq, Fact: f})
+	if err != nil {
+		return err
+	}
+	if len(frame) >= j.store.codec.cfg.RecordBytes {
+		return tooLarge("a fact of the turn", len(frame), j.store.codec.cfg.RecordBytes)
+	}
+	e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpAppend, Key: journalKey(j.accepted.TurnID), Value: frame})
+	j.keep(f, frame)
+	return nil
+}
+
+// keep adds a frame to the transcript when it belongs to the conversation.
+func (j *Journal) keep(f fact.Fact, frame []byte) {
+	if !j.agent.History {
+		return
+	}
+	switch f.(type) {
+	case *fact.Accepted, *fact.Responded, *fact.Finished:
+		j.mu.transcript.Write(frame)
+	case *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Ended:
+	}
+}
+
+// endOf turns the end of a turn into mutations: the journal goes, the turn record and the session's history stay, and the
+// input offset is done.
+func (j *Journal) endOf(e *statestore.Effect, ended *fact.Ended) error {
+	rec, err := record{hash: j.accepted.PayloadHash, status: ended.Status, at: ended.At}.encode()
+	if err != nil {
+		return err
+	}
+	id := j.accepted.TurnID
+	e.Mutations = append(e.Mutations,
+		statestore.Mutation{Op: statestore.OpDrop, Key: journalKey(id)},
+		statestore.Mutation{Op: statestore.OpSet, Key: turnKey(id), Value: rec},
+	)
+	if j.mu.cancelled {
+		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: cancelKey(id)})
+	}
+	j.appendHistory(e)
+	e.Offset, e.Urgent = j.origin.Offset, true
+	return nil
+}
+
+func tooLarge(what string, size, limit int) *schemas.Error {
+	return schemas.Errorf(schemas.CodeLimitExceeded, "%s has %d bytes, more than the record limit of %d", what, size, limit)
+}

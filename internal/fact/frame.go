@@ -1,0 +1,158 @@
+package fact
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// Frame is one stored fact: its kind, the seq of its first event, and the fact. A journal record is a sequence of frames
+// (RFC 8742), so that frames are encoded once and records are made by joining them.
+type Frame struct {
+	Seq  int64
+	Fact Fact
+	// Raw is the frame as it is stored; set by Codec.Frames.
+	Raw []byte
+}
+
+type kind uint8
+
+const (
+	kindAccepted kind = iota + 1
+	kindResponded
+	kindBegan
+	kindNotBegun
+	kindFinished
+	kindCancelled
+	kindEnded
+)
+
+type wireFrame struct {
+	_    struct{} `cbor:",toarray"`
+	Kind kind
+	Seq  int64
+	Body cbor.RawMessage
+}
+
+// Codec encodes and decodes frames and agents. Make one with NewCodec; it is safe for concurrent use.
+type Codec struct {
+	enc cbor.EncMode
+	dec cbor.DecMode
+}
+
+// NewCodec returns the codec of the stored form.
+func NewCodec() (*Codec, error) {
+	// Times are text, because a floating-point second does not hold every millisecond.
+	enc, err := cbor.EncOptions{Time: cbor.TimeRFC3339NanoUTC, Sort: cbor.SortNone}.EncMode()
+	if err != nil {
+		return nil, fmt.Errorf("make the fact encoder: %w", err)
+	}
+	// Models and tools may write strings that are not UTF-8. They are stored as they are, so they must be read as they are.
+	dec, err := cbor.DecOptions{
+		MaxNestedLevels: 32, MaxArrayElements: 1 << 20, MaxMapPairs: 1 << 20, TimeTag: cbor.DecTagIgnored, UTF8: cbor.UTF8DecodeInvalid,
+	}.DecMode()
+	if err != nil {
+		return nil, fmt.Errorf("make the fact decoder: %w", err)
+	}
+	return &Codec{enc: enc, dec: dec}, nil
+}
+
+// AppendFrame appends the frame to dst.
+func (c *Codec) AppendFrame(dst []byte, f Frame) ([]byte, error) {
+	k, err := kindOf(f.Fact)
+	if err != nil {
+		return nil, err
+	}
+	body, err := c.enc.Marshal(f.Fact)
+	if err != nil {
+		return nil, fmt.Errorf("encode a fact: %w", err)
+	}
+	head, err := c.enc.Marshal(&wireFrame{Kind: k, Seq: f.Seq, Body: body})
+	if err != nil {
+		return nil, fmt.Errorf("frame a fact: %w", err)
+	}
+	return append(dst, head...), nil
+}
+
+// Frames decodes a sequence of frames.
+func (c *Codec) Frames(b []byte) ([]Frame, error) {
+	var out []Frame
+	for len(b) > 0 {
+		var w wireFrame
+		rest, err := c.dec.UnmarshalFirst(b, &w)
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, fmt.Errorf("read fact %d: %w", len(out), err)
+		}
+		f, err := newFact(w.Kind)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.dec.Unmarshal(w.Body, f); err != nil {
+			return nil, fmt.Errorf("read fact %d: %w", len(out), err)
+		}
+		out, b = append(out, Frame{Seq: w.Seq, Fact: f, Raw: b[:len(b)-len(rest)]}), rest
+	}
+	return out, nil
+}
+
+// Marshal encodes another stored value, such as an Agent.
+func (c *Codec) Marshal(v any) ([]byte, error) {
+	b, err := c.enc.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return b, nil
+}
+
+// Unmarshal decodes what Marshal made.
+func (c *Codec) Unmarshal(b []byte, v any) error {
+	if err := c.dec.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("decode %T: %w", v, err)
+	}
+	return nil
+}
+
+func kindOf(f Fact) (kind, error) {
+	switch f.(type) {
+	case *Accepted:
+		return kindAccepted, nil
+	case *Responded:
+		return kindResponded, nil
+	case *Began:
+		return kindBegan, nil
+	case *NotBegun:
+		return kindNotBegun, nil
+	case *Finished:
+		return kindFinished, nil
+	case *Cancelled:
+		return kindCancelled, nil
+	case *Ended:
+		return kindEnded, nil
+	}
+	return 0, fmt.Errorf("store a fact of unknown type %T", f)
+}
+
+func newFact(k kind) (Fact, error) {
+	switch k {
+	case kindAccepted:
+		return &Accepted{}, nil
+	case kindResponded:
+		return &Responded{}, nil
+	case kindBegan:
+		return &Began{}, nil
+	case kindNotBegun:
+		return &NotBegun{}, nil
+	case kindFinished:
+		return &Finished{}, nil
+	case kindCancelled:
+		return &Cancelled{}, nil
+	case kindEnded:
+		return &Ended{}, nil
+	}
+	return nil, fmt.Errorf("read a fact of unknown kind %d: a newer release wrote it", k)
+}

@@ -1,0 +1,117 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/lathe-run/lathe/internal/fact"
+	"github.com/lathe-run/lathe/schemas"
+)
+
+const (
+	firstWait = 500 * time.Millisecond
+	// longestWait bounds a wait of our own; what the provider asks for is waited.
+	longestWait = 30 * time.Second
+	// longestAsked bounds what a provider may ask for when the caller has no deadline.
+	longestAsked = 10 * time.Minute
+)
+
+// retry makes attempts until one answers, one fails for good, or neither time nor attempts are left for another.
+func (r *Router) retry(ctx context.Context, m *model, req *fact.Request, try send) (*fact.Response, error) {
+	for n := 0; ; n++ {
+		resp, err := m.attempt(ctx, try, n)
+		if err == nil {
+			return resp, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		e, ok := errors.AsType[*schemas.Error](err)
+		if !ok {
+			return nil, classified(err)
+		}
+		if e.Class != schemas.ClassRetryable {
+			return nil, err
+		}
+		wait := backoff(n, e.RetryAfter, r.deps.private.jitter())
+		if n+1 >= m.cfg.Attempts || !fits(ctx, wait) {
+			return nil, givenUp(e, n+1)
+		}
+		r.deps.Logger.WarnContext(ctx, "model request failed, trying again",
+			slog.String("model", m.cfg.Name), slog.String("turn_id", req.TurnID), slog.Int("step", req.Step),
+			slog.Int("attempt", n+1), slog.Duration("wait", wait), slog.Any("error", e))
+		if err := sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// attempt makes one request, as soon as the model has a place for it and within the model's timeout.
+func (m *model) attempt(ctx context.Context, try send, n int) (*fact.Response, error) {
+	if m.places != nil {
+		select {
+		case m.places <- struct{}{}:
+			defer func() { <-m.places }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	if m.cfg.Timeout <= 0 {
+		return try(ctx, n)
+	}
+	bounded, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	resp, err := try(bounded, n)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return nil, &schemas.Error{
+			Class: schemas.ClassRetryable, Code: schemas.CodeModelUnavailable,
+			Message: fmt.Sprintf("the model did not answer within %s", m.cfg.Timeout), Err: err,
+		}
+	}
+	return resp, err
+}
+
+// backoff is the wait after attempt n: what the provider asked for and a little more, else a time that doubles, half of it
+// random, so that many turns do not come back at once.
+func backoff(n int, asked time.Duration, jitter float64) time.Duration {
+	if asked > 0 {
+		return asked + time.Duration(jitter*float64(min(asked/10, time.Second)))
+	}
+	wait := longestWait
+	if n < 6 {
+		wait = min(firstWait<<n, longestWait)
+	}
+	return wait/2 + time.Duration(jitter*float64(wait/2))
+}
+
+// fits reports whether ctx leaves time to wait and ask again.
+func fits(ctx context.Context, wait time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return wait <= longestAsked
+	}
+	return time.Until(deadline) > wait
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// givenUp says how often it was tried. The class stays retryable: later it may work.
+func givenUp(e *schemas.Error, attempts int) error {
+	last := *e
+	if attempts > 1 {
+		last.Message = fmt.Sprintf("%s; given up after %d attempts", e.Message, attempts)
+	}
+	return &last
+}

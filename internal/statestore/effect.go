@@ -1,0 +1,78 @@
+package statestore
+
+// NoOffset is the Offset of an effect that completes no input record.
+const NoOffset int64 = -1
+
+// Op is what a mutation does.
+type Op uint8
+
+const (
+	// OpSet stores Value under Key.
+	OpSet Op = iota
+	// OpDelete removes Key.
+	OpDelete
+	// OpAppend adds Value to the log Key. What one cycle appends to a log becomes one record, or several in order where one
+	// would pass the record limit.
+	OpAppend
+	// OpDrop removes the log Key with all its records. Nothing may be appended to it afterwards.
+	OpDrop
+)
+
+// Mutation changes one key of a partition, or one log. Neither Key nor Value may be changed after it was added.
+type Mutation struct {
+	Op    Op
+	Key   string
+	Value []byte
+}
+
+// Header is a record header.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// Output is a record for a topic other than the changelog. The store keeps it until its cycle commits and never reads it.
+type Output struct {
+	Topic   string
+	Key     []byte
+	Value   []byte
+	Headers []Header
+	// Partition is the partition to write to, or -1 to let the key decide.
+	Partition int32
+}
+
+// size is what the output counts against the limits of a cycle and the buffer.
+func (o *Output) size() int {
+	n := len(o.Key) + len(o.Value) + 64
+	for _, h := range o.Headers {
+		n += len(h.Key) + len(h.Value) + 8
+	}
+	return n
+}
+
+// Effect is what one or more facts add to the next commit: it is committed whole or not at all.
+type Effect struct {
+	Mutations []Mutation
+	Outputs   []Output
+	// Offset is the input record that the effect completes, or NoOffset.
+	Offset int64
+	// Urgent says that somebody waits for it, so the next cycle starts as soon as the last one is done.
+	Urgent bool
+	// Settled, when not nil, is called exactly once: with nil after the effect was committed and applied, or with an error
+	// that wraps ErrGone when the partition let go of it first. It must return at once and must not call the partition.
+	Settled func(error)
+}
+
+func (e *Effect) size() int {
+	n := 64
+	for i := range e.Mutations {
+		n += len(e.Mutations[i].Key) + len(e.Mutations[i].Value) + 32
+	}
+	for i := range e.Outputs {
+		n += e.Outputs[i].size()
+	}
+	return n
+}
+
+// records is the most changelog and output records that the effect can cause.
+func (e *Effect) records() int { return len(e.Mutations) + len(e.Outputs) }

@@ -1,0 +1,63 @@
+package statestore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Format is the version byte that every stored value starts with.
+const Format byte = 1
+
+// ErrFormat says that a value was written by a release that this one cannot read.
+var ErrFormat = errors.New("the value has an unknown format version; a newer release wrote it")
+
+// Body returns the value without its version byte.
+func Body(value []byte) ([]byte, error) {
+	if len(value) == 0 || value[0] != Format {
+		return nil, ErrFormat
+	}
+	return value[1:], nil
+}
+
+// Pebble keys are the partition (4 bytes, big endian), a byte that says whether the key is ours alone or also in the
+// changelog, and the state key.
+const (
+	spaceLocal byte = 0
+	spaceState byte = 1
+)
+
+func stateKey(partition int32, key string) []byte {
+	b := make([]byte, 0, 5+len(key))
+	b = binary.BigEndian.AppendUint32(b, uint32(partition)) //nolint:gosec // Partition numbers are not negative.
+	b = append(b, spaceState)
+	return append(b, key...)
+}
+
+func positionKey(partition int32) []byte {
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, 5), uint32(partition)) //nolint:gosec // Partition numbers are not negative.
+	return append(b, spaceLocal)
+}
+
+// partitionSpan is the range of all Pebble keys of a partition.
+func partitionSpan(partition int32) (lower, upper []byte) {
+	lower = binary.BigEndian.AppendUint32(nil, uint32(partition))   //nolint:gosec // Partition numbers are not negative.
+	upper = binary.BigEndian.AppendUint32(nil, uint32(partition)+1) //nolint:gosec // Partition numbers are not negative.
+	return lower, upper
+}
+
+// prefixEnd is the smallest key above all keys with the prefix, or nil when there is none.
+func prefixEnd(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}
+
+// logRecordKey is the key of record n of a log: fixed width, so that they sort in order.
+func logRecordKey(log string, n int) string {
+	return fmt.Sprintf("%s/%08x", log, n)
+}

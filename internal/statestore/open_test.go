@@ -1,0 +1,267 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// filled returns a file system with a closed store that holds a hundred keys, in a table and in the log.
+func filled(t *testing.T) *vfs.MemFS {
+	t.Helper()
+	fs := vfs.NewMem()
+	s, err := Open(Config{Dir: "state", FS: fs})
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	for i := range 100 {
+		if err := s.Restore(1, []Record{{Key: fmt.Sprint("k", i), Value: stored("v")}}, position(int64(i))); err != nil {
+			t.Fatalf("Restore: %v", err)
+		}
+		if i == 50 {
+			if err := s.db.Flush(); err != nil {
+				t.Fatalf("Flush: %v", err)
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	return fs
+}
+
+func TestOpen_HasWhatWasThereWhenItWasClosed(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Config{FS: filled(t)})
+	if pos, found, err := s.Position(1); err != nil || !found || pos != position(99) || len(committedState(t, s, 1)) != 100 {
+		t.Errorf("after a restart: position %+v, %t, %v and %d keys", pos, found, err, len(committedState(t, s, 1)))
+	}
+}
+
+func TestOpen_LeavesADirectoryAloneThatAnotherHasOpen(t *testing.T) {
+	t.Parallel()
+	for name, fs := range map[string]vfs.FS{"in memory": vfs.NewMem(), "on disk": vfs.Default} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := Config{Dir: "state", FS: fs}
+			if fs == vfs.Default {
+				cfg.Dir = t.TempDir() + "/state"
+			}
+			s, err := Open(cfg)
+			if err != nil {
+				t.Fatalf("Open: %v", err)
+			}
+			if err := s.Restore(1, []Record{{Key: "a", Value: stored("1")}}, position(1)); err != nil {
+				t.Fatalf("Restore: %v", err)
+			}
+			if _, err := Open(cfg); !errors.Is(err, ErrLocked) {
+				t.Errorf("the second Open gives %v, want ErrLocked", err)
+			}
+			if got := committedState(t, s, 1)["a"]; got != string(stored("1")) {
+				t.Errorf("after it the first has %q", got)
+			}
+			if err := s.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if s, err = Open(cfg); err != nil {
+				t.Fatalf("Open after Close: %v", err)
+			}
+			if len(committedState(t, s, 1)) != 1 {
+				t.Errorf("the state is gone")
+			}
+			if err := s.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+}
+
+func TestOpen_MovesDamagedFilesAsideAndStartsEmpty(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.manifest", "marker.format-version"} {
+		t.Run(prefix, func(t *testing.T) {
+			t.Parallel()
+			fs := filled(t)
+			overwrite(t, fs, prefix)
+			s := openStore(t, Config{FS: fs})
+			if n := len(committedState(t, s, 1)); n != 0 {
+				t.Errorf("the new store has %d keys", n)
+			}
+			if _, found, err := s.Position(1); found || err != nil {
+				t.Errorf("the new store has a position: %t, %v", found, err)
+			}
+			if aside := asides(t, fs); len(aside) != 1 {
+				t.Errorf("moved aside: %q, want one directory", aside)
+			}
+			if err := s.Restore(1, []Record{{Key: "a", Value: stored("1")}}, position(1)); err != nil {
+				t.Errorf("Restore into the new store: %v", err)
+			}
+		})
+	}
+}
+
+// overwrite damages the file with the prefix: for a marker, whose content is its name, it makes one that names nothing.
+func overwrite(t *testing.T, fs vfs.FS, prefix string) {
+	t.Helper()
+	names, err := fs.List("state")
+	if err != nil {
+		t.Fatalf("List: %v", err)
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		file := path.Join("state", name)
+		if strings.HasPrefix(prefix, "marker.") {
+			if err := fs.Remove(file); err != nil {
+				t.Fatalf("Remove: %v", err)
+			}
+			file = path.Join("state", prefix+".999999.garbage")
+		}
+		f, err := fs.Create(file, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatalf("Create: %v", err)
+		}
+		if _, err := f.Write([]byte("this is not what Pebble wrote here")); err != nil {
+			t.Fatalf("Write: %v", err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatalf("Close: %v", err)
+		}
+		return
+	}
+	t.Fatalf("no file %s among %q", prefix, names)
+}
+
+func asides(t *testing.T, fs vfs.FS) []string {
+	t.Helper()
+	names, err := fs.List("")
+	if err != nil {
+		t.Fatalf("List: %v", err)
+	}
+	var out []string
+	for _, name := range names {
+		if strings.HasPrefix(name, "state.damaged-") {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// refusing is a file system that refuses to open files for a reason of the machine's.
+type refusing struct {
+	vfs.FS
+	err error
+}
+
+func (fs refusing) Open(name string, _ ...vfs.OpenOption) (vfs.File, error) {
+	return nil, &os.PathError{Op: "open", Path: name, Err: fs.err}
+}
+
+func (fs refusing) Create(name string, _ vfs.DiskWriteCategory) (vfs.File, error) {
+	return nil, &os.PathError{Op: "open", Path: name, Err: fs.err}
+}
+
+// A full disk or a lack of rights says nothing about the files: the state stays where it is.
+func TestOpen_KeepsTheFilesWhenTheMachineRefusesThem(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{os.ErrPermission, syscall.EACCES, syscall.ENOSPC, syscall.EMFILE, syscall.EROFS} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			t.Parallel()
+			fs := filled(t)
+			if _, err := Open(Config{Dir: "state", FS: refusing{fs, cause}}); !errors.Is(err, cause) || errors.Is(err, ErrLocked) {
+				t.Errorf("Open gives %v, want %v", err, cause)
+			}
+			if aside := asides(t, fs); len(aside) != 0 {
+				t.Errorf("moved aside: %q", aside)
+			}
+			s := openStore(t, Config{FS: fs})
+			if n := len(committedState(t, s, 1)); n != 100 {
+				t.Errorf("afterwards the store has %d keys, want 100", n)
+			}
+		})
+	}
+}
+
+func TestOpen_SaysWhyTheDirectoryCannotBeLocked(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 {
+		dir := t.TempDir()
+		if err := os.MkdirAll(path.Join(dir, "LOCK"), 0o755); err != nil { // Not a file, so it can't be locked by anyone.
+			t.Fatal(err)
+		}
+		if _, err := Open(Config{Dir: dir}); err == nil || errors.Is(err, ErrLocked) {
+			t.Errorf("Open gives %v, want an error that is not ErrLocked", err)
+		}
+		return
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: dir}); !errors.Is(err, os.ErrPermission) || errors.Is(err, ErrLocked) {
+		t.Errorf("Open gives %v, want permission denied", err)
+	}
+}
+
+// Whatever is wrong with a byte of a file, Open gives a store whose every key has the value it had, or an empty one: damage is
+// found at once, or reported when it is read.
+func TestOpen_NeverGivesWrongStateFromDamagedFiles(t *testing.T) {
+	t.Parallel()
+	rnd := newRand(t)
+	for range 25 {
+		fs := filled(t)
+		file := flip(t, fs, rnd)
+		checkDamaged(t, fs, file)
+	}
+}
+
+// flip changes one byte of one file.
+func flip(t *testing.T, fs *vfs.MemFS, rnd *rand.Rand) string {
+	t.Helper()
+	names, err := fs.List("state")
+	if err != nil {
+		t.Fatalf("List: %v", err)
+	}
+	for {
+		name := names[rnd.IntN(len(names))]
+		data, err := fs.UnsafeGetFileDataBuffer(path.Join("state", name))
+		if err != nil || len(data) == 0 {
+			continue
+		}
+		data[rnd.IntN(len(data))] ^= byte(1 + rnd.IntN(255))
+		return name
+	}
+}
+
+func checkDamaged(t *testing.T, fs *vfs.MemFS, file string) {
+	t.Helper()
+	s, err := Open(Config{Dir: "state", FS: fs})
+	if err != nil {
+		t.Fatalf("%s damaged: Open: %v", file, err)
+	}
+	readable := true
+	for i := range 100 {
+		v, found, err := s.get(1, fmt.Sprint("k", i))
+		readable = readable && err == nil
+		if err == nil && found && string(v) != string(stored("v")) {
+			t.Errorf("%s damaged: k%d is %q", file, i, v)
+		}
+	}
+	pos, found, err := s.Position(1)
+	keys := 0
+	if readable && err == nil {
+		keys = len(committedState(t, s, 1))
+	}
+	if readable && err == nil && found && int64(keys) != pos.ChangelogNext-position(0).ChangelogNext+1 {
+		t.Errorf("%s damaged: %d keys at position %d", file, keys, pos.ChangelogNext)
+	}
+	s.Close() // Damage may show here again.
+}

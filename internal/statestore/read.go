@@ -1,0 +1,145 @@
+package statestore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Get returns the value of a key, newest first; false when there is none. The value must not be changed.
+func (p *Partition) Get(key string) ([]byte, bool, error) {
+	p.mu.Lock()
+	if p.mu.gone {
+		p.mu.Unlock()
+		return nil, false, fmt.Errorf("partition %d: %w", p.id, ErrGone)
+	}
+	v, ok := p.mu.overlay.Get(key)
+	p.mu.Unlock()
+	if ok {
+		return v.value, v.value != nil, nil
+	}
+	// An effect that was committed in between is in Pebble before it leaves the overlay, so nothing is missed here.
+	return p.store.get(p.id, key)
+}
+
+// Scan calls visit for each key with the prefix, in order, newest values. Neither argument may be kept or changed. Logs are
+// not seen while they are pending.
+func (p *Partition) Scan(prefix string, visit func(key string, value []byte) error) error {
+	pending, err := p.pendingWith(prefix)
+	if err != nil {
+		return err
+	}
+	return p.store.scan(p.id, prefix, func(key string, value []byte) error {
+		for len(pending) > 0 && pending[0].key < key {
+			if err := pending[0].visit(visit); err != nil {
+				return err
+			}
+			pending = pending[1:]
+		}
+		if len(pending) > 0 && pending[0].key == key {
+			value, pending = pending[0].value, pending[1:]
+			if value == nil {
+				return nil
+			}
+		}
+		return visit(key, value)
+	}, func() error {
+		for _, e := range pending {
+			if err := e.visit(visit); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+type pendingEntry struct {
+	key   string
+	value []byte
+}
+
+func (e pendingEntry) visit(f func(string, []byte) error) error {
+	if e.value == nil {
+		return nil
+	}
+	return f(e.key, e.value)
+}
+
+// pendingWith copies the overlay's entries with the prefix. It must come before Pebble is read: what is committed in between
+// then shows in both, and the overlay wins.
+func (p *Partition) pendingWith(prefix string) ([]pendingEntry, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.gone {
+		return nil, fmt.Errorf("partition %d: %w", p.id, ErrGone)
+	}
+	var out []pendingEntry
+	p.mu.overlay.Ascend(prefix, func(key string, v pendingValue) bool {
+		if len(key) < len(prefix) || key[:len(prefix)] != prefix {
+			return false
+		}
+		out = append(out, pendingEntry{key: key, value: v.value})
+		return true
+	})
+	return out, nil
+}
+
+func (s *Store) get(partition int32, key string) ([]byte, bool, error) {
+	v, closer, err := s.db.Get(stateKey(partition, key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read %q of partition %d: %w", key, partition, err)
+	}
+	out := bytes.Clone(v)
+	if err := closer.Close(); err != nil {
+		return nil, false, fmt.Errorf("read %q of partition %d: %w", key, partition, err)
+	}
+	return out, true, nil
+}
+
+func (s *Store) has(partition int32, key string) (bool, error) {
+	_, closer, err := s.db.Get(stateKey(partition, key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, err)
+	}
+	if err := closer.Close(); err != nil {
+		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, err)
+	}
+	return true, nil
+}
+
+// scan visits the committed keys with the prefix, then calls done.
+func (s *Store) scan(partition int32, prefix string, visit func(key string, value []byte) error, done func() error) (err error) {
+	lower := stateKey(partition, prefix)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: prefixEnd(lower)})
+	if err != nil {
+		return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, err)
+	}
+	defer func() {
+		if cerr := it.Close(); cerr != nil && err == nil {
+			err = fmt.Errorf("scan %q of partition %d: %w", prefix, partition, cerr)
+		}
+	}()
+	for ok := it.First(); ok; ok = it.Next() {
+		v, verr := it.ValueAndErr()
+		if verr != nil {
+			return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, verr)
+		}
+		if err := visit(string(it.Key()[5:]), v); err != nil {
+			return err
+		}
+	}
+	return done()
+}
+
+// Scan visits the committed state of a partition that need not be attached.
+func (s *Store) Scan(partition int32, prefix string, visit func(key string, value []byte) error) error {
+	return s.scan(partition, prefix, visit, func() error { return nil })
+}

@@ -1,0 +1,54 @@
+package statestore
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Record is one changelog record: the state key, and its value or nil for a tombstone.
+type Record struct {
+	Key   string
+	Value []byte
+}
+
+// Restore applies changelog records, in order, and the position after them, in one batch. It is for partitions that are not
+// attached.
+func (s *Store) Restore(partition int32, records []Record, pos Position) error {
+	b := s.db.NewBatch()
+	defer b.Close() //nolint:errcheck // Close of a committed batch has no error to give.
+	if err := putRecords(b, partition, records); err != nil {
+		return err
+	}
+	if err := b.Set(positionKey(partition), pos.encode(), nil); err != nil {
+		return fmt.Errorf("restore partition %d: %w", partition, err)
+	}
+	if err := b.Commit(pebble.NoSync); err != nil {
+		return fmt.Errorf("restore partition %d: %w", partition, err)
+	}
+	return nil
+}
+
+// Wipe removes the local state of a partition and its position. It is for partitions that are not attached.
+func (s *Store) Wipe(partition int32) error {
+	lower, upper := partitionSpan(partition)
+	if err := s.db.DeleteRange(lower, upper, pebble.NoSync); err != nil {
+		return fmt.Errorf("wipe partition %d: %w", partition, err)
+	}
+	return nil
+}
+
+func putRecords(b *pebble.Batch, partition int32, records []Record) error {
+	for _, r := range records {
+		key, err := stateKey(partition, r.Key), error(nil)
+		if r.Value == nil {
+			err = b.Delete(key, nil)
+		} else {
+			err = b.Set(key, r.Value, nil)
+		}
+		if err != nil {
+			return fmt.Errorf("apply a record of partition %d: %w", partition, err)
+		}
+	}
+	return nil
+}

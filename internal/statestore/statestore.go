@@ -1,0 +1,168 @@
+// Package statestore keeps the state of partitions: a Pebble database that holds what was committed, and for each assigned
+// partition the effects that are not committed yet. A Partition reads through its uncommitted effects, so its users see one
+// state, the newest; the database only ever holds what Kafka has committed.
+//
+// The changelog topic is the log of this store: Pebble may lose the end of its own log when the process is killed and is
+// brought up to date from the changelog. Bytes in the changelog and bytes in Pebble are the same, save that Pebble's keys are
+// prefixed with the partition.
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+var (
+	// ErrGone says that the partition is no longer this worker's: its uncommitted effects were dropped.
+	ErrGone = errors.New("the partition is gone")
+	// ErrLocked says that another process has the data directory open.
+	ErrLocked = errors.New("another process holds the data directory")
+	// errDamaged says that Pebble cannot make sense of its files.
+	errDamaged = errors.New("the files are damaged")
+)
+
+// Config configures a Store.
+type Config struct {
+	// Dir is the data directory. It is made when missing.
+	Dir string
+	// CacheBytes is the size of the block cache; 0 is 64 MiB.
+	CacheBytes int64
+	// MemTableBytes is the size of one memtable; 0 is 16 MiB.
+	MemTableBytes uint64
+	// RecordBytes bounds one changelog record's value; 0 is 900 KiB. Logs are split at it.
+	RecordBytes int
+	// FS is the file system; nil is the operating system's.
+	FS vfs.FS
+	// Logger takes what Pebble has to say.
+	Logger *slog.Logger
+	// Corrupt is called, at most once per event and never concurrently with a method of the store it came from, when Pebble
+	// finds its files damaged.
+	Corrupt func(error)
+}
+
+func (c Config) withDefaults() Config {
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 64 << 20
+	}
+	if c.MemTableBytes == 0 {
+		c.MemTableBytes = 16 << 20
+	}
+	if c.RecordBytes == 0 {
+		c.RecordBytes = 900 << 10
+	}
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Store is one Pebble database for all partitions of a process. It is safe for concurrent use.
+type Store struct {
+	db   *pebble.DB
+	lock *pebble.Lock
+	cfg  Config
+}
+
+// Open opens the store, restoring what its log holds. A directory that another process has open gives ErrLocked; one whose
+// files are damaged is moved aside, since the changelog has everything, and an empty store is opened.
+func Open(cfg Config) (*Store, error) {
+	cfg = cfg.withDefaults()
+	s, err := open(cfg)
+	if err == nil || !errors.Is(err, errDamaged) {
+		return s, err
+	}
+	aside, moveErr := quarantine(cfg.FS, cfg.Dir)
+	if moveErr != nil {
+		return nil, errors.Join(err, moveErr)
+	}
+	logQuarantine(cfg.Logger, err, aside)
+	return open(cfg)
+}
+
+// open takes the directory's lock first, so that a second process and a damaged file are told apart for certain.
+func open(cfg Config) (*Store, error) {
+	if err := cfg.FS.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	lock, err := lockDirectory(cfg)
+	if err != nil {
+		return nil, err
+	}
+	db, err := pebble.Open(cfg.Dir, pebbleOptions(cfg, lock))
+	if err != nil {
+		if !refused(err) {
+			err = fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		return nil, fmt.Errorf("open state store in %s: %w", cfg.Dir, errors.Join(err, lock.Close()))
+	}
+	return &Store{db: db, lock: lock, cfg: cfg}, nil
+}
+
+func lockDirectory(cfg Config) (*pebble.Lock, error) {
+	lock, err := pebble.LockDirectory(cfg.Dir, cfg.FS)
+	if err == nil {
+		return lock, nil
+	}
+	if _, ok := errors.AsType[*os.PathError](err); ok { // The lock file could not be made; nobody holds it.
+		return nil, fmt.Errorf("lock the data directory %s: %w", cfg.Dir, err)
+	}
+	return nil, fmt.Errorf("lock the data directory %s: %w: %w", cfg.Dir, ErrLocked, err)
+}
+
+// refused reports whether err says that the machine would not serve the files, which says nothing about what is in them.
+func refused(err error) bool {
+	for _, cause := range []error{os.ErrPermission, syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EROFS} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return false
+}
+
+func pebbleOptions(cfg Config, lock *pebble.Lock) *pebble.Options {
+	opts := &pebble.Options{
+		CacheSize:                   cfg.CacheBytes,
+		FS:                          cfg.FS,
+		Lock:                        lock,
+		FormatMajorVersion:          pebble.FormatNewest,
+		MemTableSize:                cfg.MemTableBytes,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       2,
+		L0StopWritesThreshold:       24,
+		BytesPerSync:                512 << 10,
+		WALBytesPerSync:             512 << 10,
+		Logger:                      pebbleLogger{cfg.Logger},
+		EventListener:               corruptionListener(cfg),
+	}
+	for i := range opts.Levels {
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	return opts
+}
+
+// Close flushes Pebble's log and closes it. Partitions must have been detached.
+func (s *Store) Close() error {
+	err := errors.Join(s.db.LogData(nil, pebble.Sync), s.db.Close(), s.lock.Close())
+	if err != nil {
+		return fmt.Errorf("close state store: %w", err)
+	}
+	return nil
+}
+
+// Sync makes what was committed so far survive a kill, so that a restarted process replays only the tail of its changelog.
+func (s *Store) Sync() error {
+	if err := s.db.LogData(nil, pebble.Sync); err != nil {
+		return fmt.Errorf("sync state store: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package statestore
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "the seed of randomised tests; 0 takes a new one")
+
+// newRand returns a source whose seed is in the log.
+func newRand(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("run again with -seed=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// openStore opens a store in memory and closes it with the test.
+func openStore(t testing.TB, cfg Config) *Store {
+	t.Helper()
+	if cfg.FS == nil {
+		cfg.FS = vfs.NewMem()
+	}
+	cfg.Dir = "state"
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+func attach(s *Store, partition int32) *Partition {
+	return s.Attach(partition, func(bool) {})
+}
+
+func set(key, value string) Mutation {
+	return Mutation{Op: OpSet, Key: key, Value: stored(value)}
+}
+
+func del(key string) Mutation { return Mutation{Op: OpDelete, Key: key} }
+
+func app(log, chunk string) Mutation {
+	return Mutation{Op: OpAppend, Key: log, Value: []byte(chunk)}
+}
+
+func drop(log string) Mutation { return Mutation{Op: OpDrop, Key: log} }
+
+// stored is a value as it is kept: with its version byte.
+func stored(s string) []byte { return append([]byte{Format}, s...) }
+
+func effect(ms ...Mutation) *Effect { return &Effect{Mutations: ms, Offset: NoOffset} }
+
+func add(t testing.TB, p *Partition, e *Effect) {
+	t.Helper()
+	if err := p.Add(e); err != nil {
+		t.Fatalf("Add: %v", err)
+	}
+}
+
+func take(t testing.TB, p *Partition) *Batch {
+	t.Helper()
+	b, err := p.Take(1<<30, 1<<30)
+	if err != nil {
+		t.Fatalf("Take: %v", err)
+	}
+	return b
+}
+
+func commit(t testing.TB, s *Store, b *Batch, pos Position) {
+	t.Helper()
+	if err := s.Commit([]Settlement{{Batch: b, Position: pos}}); err != nil {
+		t.Fatalf("Commit: %v", err)
+	}
+}
+
+// commitAll takes and commits everything that waits, and returns the changelog records of it.
+func commitAll(t testing.TB, s *Store, p *Partition) []Record {
+	t.Helper()
+	b := take(t, p)
+	if b == nil {
+		return nil
+	}
+	commit(t, s, b, Position{})
+	return b.Records
+}
+
+// show is a record as a test compares it.
+func show(r Record) string {
+	if r.Value == nil {
+		return r.Key + " deleted"
+	}
+	return fmt.Sprintf("%s=%s", r.Key, r.Value[1:])
+}
+
+func showAll(rs []Record) []string {
+	out := make([]string, len(rs))
+	for i, r := range rs {
+		out[i] = show(r)
+	}
+	return out
+}
+
+// committedState is what Pebble has of a partition.
+func committedState(t testing.TB, s *Store, partition int32) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	err := s.Scan(partition, "", func(key string, value []byte) error {
+		out[key] = string(value)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("Scan: %v", err)
+	}
+	return out
+}
+
+// fold applies changelog records to a state, as a restore from the topic does.
+func fold(state map[string]string, records []Record) {
+	for _, r := range records {
+		if r.Value == nil {
+			delete(state, r.Key)
+		} else {
+			state[r.Key] = string(r.Value)
+		}
+	}
+}
+
+// settlements collects what effects are told, in order.
+type settlements struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (s *settlements) of(name string) func(error) {
+	return func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case err == nil:
+			s.told = append(s.told, name+" committed")
+		case errors.Is(err, ErrGone):
+			s.told = append(s.told, name+" gone")
+		default:
+			s.told = append(s.told, name+" "+err.Error())
+		}
+	}
+}
+
+func position(n int64) Position {
+	return Position{
+		ChangelogID: [16]byte{1, 2, 3}, ChangelogNext: n, LeaderEpoch: int32(n % 7), Incarnation: 99, CID: uint64(n),
+		At: time.UnixMilli(1_800_000_000_123 + n).UTC(),
+	}
+}
+
+func isGone(err error) bool { return errors.Is(err, ErrGone) }

@@ -1,0 +1,134 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+)
+
+// reply is what one attempt gave.
+type reply struct {
+	// raw is the JSON of the tool's value, as encoding/json wrote it; if text is set, it is the canonical form of that string.
+	raw  []byte
+	text any
+	err  error
+}
+
+// attempt runs the tool once in a goroutine of its own, because a tool that does not stop must not hold up its turn. The error is
+// set if there is no reply: ctx ended first, or the tools are closed.
+func (x *execution) attempt(ctx context.Context) (reply, error) {
+	if ctx.Err() != nil {
+		return reply{}, x.notBegun(context.Cause(ctx))
+	}
+	if !x.runtime.calls.enter() {
+		return reply{}, x.notBegun(ErrClosed)
+	}
+	x.attempts++
+	limited, cancel := context.WithTimeoutCause(ctx, x.tool.timeout, errTimeout)
+	defer cancel()
+	a := &attempt{
+		x:       x,
+		context: Context{Context: limited, runtime: x.runtime, call: &x.call, inv: &x.inv, key: x.key, attempt: x.attempts},
+		done:    make(chan reply, 1),
+	}
+	go a.run(limited)
+	select {
+	case r := <-a.done:
+		return a.judge(limited, r), nil
+	case <-limited.Done():
+	}
+	// Both may be ready; an answer that is here counts.
+	select {
+	case r := <-a.done:
+		return a.judge(limited, r), nil
+	default:
+	}
+	a.given.Store(true)
+	if ctx.Err() != nil {
+		return reply{}, context.Cause(ctx)
+	}
+	return reply{err: errTimeout}, nil
+}
+
+// notBegun is the error of an attempt that did not start: if it would have been the first, nothing has run.
+func (x *execution) notBegun(err error) error {
+	if x.attempts == 0 {
+		return &NotBegunError{err}
+	}
+	return err
+}
+
+// attempt is one run of a tool's code. The goroutine of run writes done once; a reply that nobody waits for stays there.
+type attempt struct {
+	x       *execution
+	context Context
+	done    chan reply
+	// given is set when nobody waits any more.
+	given atomic.Bool
+}
+
+// judge calls an error of a tool whose time is up what it is, unless the tool knows more.
+func (a *attempt) judge(limited context.Context, r reply) reply {
+	if r.err == nil || !errors.Is(context.Cause(limited), errTimeout) {
+		return r
+	}
+	if f := classify(r.err); f.clean || !f.again {
+		return r
+	}
+	return reply{err: fmt.Errorf("%w: %w", errTimeout, r.err)}
+}
+
+func (a *attempt) run(ctx context.Context) {
+	r := reply{err: &panicError{value: "the tool ended its goroutine"}}
+	defer a.x.runtime.calls.leave()
+	defer func() {
+		if v := recover(); v != nil {
+			r = reply{err: &panicError{value: v, stack: debug.Stack()}}
+		}
+		if a.given.Load() {
+			logger := a.context.Logger()
+			logger.WarnContext(ctx, "tool answered too late, its answer is thrown away", slog.Int("attempt", a.context.attempt))
+		}
+		a.done <- r
+	}()
+	v, err := a.x.tool.run(&a.context, a.x.call.Input)
+	if err != nil {
+		r = reply{err: err}
+		return
+	}
+	r = a.encode(v)
+}
+
+func (a *attempt) encode(v any) reply {
+	if s, ok := v.(string); ok {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+		return reply{raw: appendString(make([]byte, 0, len(s)+2), s), text: s}
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return reply{err: &outputError{a.x.call.Tool.Name, err}}
+	}
+	return reply{raw: raw}
+}
+
+// panicError is a tool that panicked.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprint(e.value) }
+
+// outputError is a result that has no JSON form.
+type outputError struct {
+	tool string
+	err  error
+}
+
+func (e *outputError) Error() string { return "encode the result of " + e.tool + ": " + e.err.Error() }
+func (e *outputError) Unwrap() error { return e.err }

@@ -1,0 +1,149 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+
+	"go.opentelemetry.io/otel/propagation"
+)
+
+// Config bounds what tools may take and give.
+type Config struct {
+	// MaxInputBytes bounds the arguments of one call: 512 KiB by default.
+	MaxInputBytes int
+	// MaxRecordBytes is what one output record can hold; no tool may give larger results. 1 MiB by default.
+	MaxRecordBytes int
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxInputBytes == 0 {
+		c.MaxInputBytes = 512 << 10
+	}
+	if c.MaxRecordBytes == 0 {
+		c.MaxRecordBytes = 1 << 20
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var faults []error
+	if c.MaxInputBytes < 0 {
+		faults = append(faults, fmt.Errorf("MaxInputBytes is %d", c.MaxInputBytes))
+	}
+	if c.MaxRecordBytes < 0 {
+		faults = append(faults, fmt.Errorf("MaxRecordBytes is %d", c.MaxRecordBytes))
+	}
+	return errors.Join(faults...)
+}
+
+// Deps are what the tools run with.
+type Deps struct {
+	// Logger is required; the raw text of a tool's errors goes there and nowhere else.
+	Logger *slog.Logger
+	// Program is what the program wired for its tools; see From.
+	Program any
+	// Transport is what the HTTP clients of tools are made from: http.DefaultTransport's settings by default.
+	Transport *http.Transport
+	// Propagator puts the trace context into requests: W3C by default.
+	Propagator propagation.TextMapPropagator
+	// Rand gives a number in [0, 1) for the jitter of retries. It is called concurrently.
+	Rand func() float64
+}
+
+// Runtime is what all bound tools of a process share: their clients, and the goroutines of calls under way. It is safe for
+// concurrent use.
+type Runtime struct {
+	cfg     Config
+	deps    Deps
+	clients *clients
+	calls   tracker
+}
+
+// New returns a Runtime. Close it when no turn runs any more.
+func New(cfg Config, deps Deps) (*Runtime, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("configure tools: %w", err)
+	}
+	if deps.Logger == nil {
+		return nil, errors.New("configure tools: no logger")
+	}
+	if deps.Propagator == nil {
+		deps.Propagator = propagation.TraceContext{}
+	}
+	if deps.Rand == nil {
+		deps.Rand = rand.Float64
+	}
+	return &Runtime{cfg: cfg, deps: deps, clients: newClients(deps.Transport, deps.Propagator)}, nil
+}
+
+// Close refuses new calls and waits until the code of all tools has returned, that of calls which were given up included. It
+// gives up when ctx ends, and says how many are left.
+func (r *Runtime) Close(ctx context.Context) error {
+	defer r.clients.close()
+	idle := r.calls.close()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		select {
+		case <-idle:
+			return nil
+		default:
+		}
+		return fmt.Errorf("wait for %d calls that do not return: %w", r.calls.count(), context.Cause(ctx))
+	}
+}
+
+// tracker counts goroutines and says when the last one is gone. A WaitGroup would not do: its wait cannot be given up.
+type tracker struct {
+	mu     sync.Mutex
+	n      int
+	closed bool
+	idle   chan struct{}
+}
+
+// enter reports false after close.
+func (t *tracker) enter() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.n++
+	return true
+}
+
+func (t *tracker) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n--
+	if t.closed && t.n == 0 {
+		close(t.idle)
+	}
+}
+
+// close returns a channel that is closed when the last goroutine has left. It may be called again.
+func (t *tracker) close() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.closed = true
+		t.idle = make(chan struct{})
+		if t.n == 0 {
+			close(t.idle)
+		}
+	}
+	return t.idle
+}
+
+func (t *tracker) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n
+}

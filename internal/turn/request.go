@@ -1,0 +1,87 @@
+package turn
+
+import (
+	"github.com/lathe-run/lathe/internal/fact"
+)
+
+// request is what the model is asked at a step: the session's history, what the turn brought, and its steps so far.
+func (r *run) request(step int) *fact.Request {
+	t := r.turn
+	return &fact.Request{
+		Spec: t.Agent.Model, TurnID: t.Accepted.TurnID, Session: t.Accepted.SessionID, Agent: t.Agent.Name, Step: step,
+		System:       t.Agent.System,
+		Messages:     r.messages(step),
+		Tools:        r.offer.Specs(),
+		OutputSchema: t.Accepted.OutputSchema,
+	}
+}
+
+func (r *run) messages(step int) []fact.Message {
+	t := r.turn
+	own := make([]fact.Message, 0, len(t.Accepted.Messages)+2*step)
+	own = append(own, t.Accepted.Messages...)
+	for s := range step {
+		own = append(own, fact.StepMessages(&r.known.responses[s].Response, r.known.results(s))...)
+	}
+	var history []fact.Message
+	if !t.Accepted.OwnHistory {
+		history = t.History
+	}
+	return fitContext(history, own, t.Agent.Limits.ContextBytes-len(t.Agent.System))
+}
+
+// fitContext leaves out the oldest messages until the rest fits the limit: first of the history, from the front to the next
+// user message, so that a call is never split from its result; then the oldest steps of the turn itself, whole.
+func fitContext(history, own []fact.Message, limit int) []fact.Message {
+	total := sizeOf(history) + sizeOf(own)
+	for len(history) > 0 && total > limit {
+		n := 1
+		for n < len(history) && history[n].Role != fact.RoleUser {
+			n++
+		}
+		total -= sizeOf(history[:n])
+		history = history[n:]
+	}
+	for total > limit {
+		from, to := oldestStep(own)
+		if from < 0 {
+			break
+		}
+		total -= sizeOf(own[from:to])
+		own = append(own[:from:from], own[to:]...)
+	}
+	if len(history) == 0 {
+		return own
+	}
+	return append(history[:len(history):len(history)], own...)
+}
+
+// oldestStep finds the first response with its results that is not the last one; from is -1 when there is none.
+func oldestStep(own []fact.Message) (from, to int) {
+	from = -1
+	for i, m := range own {
+		if m.Role != fact.RoleAssistant || len(m.Calls) == 0 {
+			continue
+		}
+		if from >= 0 {
+			return from, i
+		}
+		from = i
+	}
+	return -1, 0
+}
+
+func sizeOf(messages []fact.Message) int {
+	n := 0
+	for i := range messages {
+		m := &messages[i]
+		n += len(m.Text) + len(m.Opaque) + 16
+		for _, c := range m.Calls {
+			n += len(c.Name) + len(c.Arguments)
+		}
+		for _, p := range m.Parts {
+			n += len(p.Text) + len(p.Value) + len(p.URL) + len(p.Data)
+		}
+	}
+	return n
+}
