@@ -255,6 +255,9 @@ func (f *turnFaults) metadata(path string, v []byte) map[string]string {
 	if n != len(out) {
 		f.add(path, "a key is given twice")
 	}
+	if n == 0 {
+		return nil // The default, in whichever way it is said.
+	}
 	return out
 }
 

@@ -87,6 +87,7 @@ func FuzzDecodeJSON(f *testing.F) {
 	for _, b := range fuzzSeeds(f, EncodingJSON) {
 		f.Add(b)
 	}
+	f.Add([]byte(`{"turn_id":"t","messages":[{"role":"user","content":"a"}],"metadata":{}}`))
 	f.Add([]byte(`{"turn_id":"t","messages":[{"role":"user","content":[{"type":"json","value":[ 1.0 ,{"a":null}]}]}],"output_schema":{ }}`))
 	d, encoders := NewDecoder(DecoderOptions{Registry: ourRegistry()}), turnEncoders(f)
 	f.Fuzz(func(t *testing.T, b []byte) { fuzzDecode(t, d, encoders, b, nil) })

@@ -177,6 +177,7 @@ func schemaOfType(f configField) map[string]any {
 		s["minimum"] = 0
 		return s
 	}
+	//exhaustive:ignore // The manifest has no other kinds but text.
 	switch t.Kind() {
 	case reflect.Struct:
 		return objectSchema(t)
@@ -230,16 +231,16 @@ func compileManifestSchema(t *testing.T) *jsonschema.Schema {
 }
 
 // manifestExample is the YAML of the first yaml block of the manifest page.
-func manifestExample(t testing.TB) []byte {
-	t.Helper()
+func manifestExample(tb testing.TB) []byte {
+	tb.Helper()
 	page, err := os.ReadFile(manifestPage)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	_, rest, ok := bytes.Cut(page, []byte("```yaml\n"))
 	block, _, ok2 := bytes.Cut(rest, []byte("```\n"))
 	if !ok || !ok2 {
-		t.Fatalf("%s has no yaml block", manifestPage)
+		tb.Fatalf("%s has no yaml block", manifestPage)
 	}
 	return block
 }

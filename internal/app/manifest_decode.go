@@ -2,15 +2,11 @@ package app
 
 import (
 	"errors"
-	"fmt"
-	"math"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
 
@@ -48,64 +44,6 @@ func (d *manifestDecoder) decodeFile(content []byte, m *Manifest) {
 	d.value(root, "", reflect.ValueOf(m).Elem(), configField{typ: reflect.TypeFor[Manifest]()})
 }
 
-// parseYAML returns the one document of a file.
-func parseYAML(content []byte) (root ast.Node, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("is not YAML: %v", p)
-		}
-	}()
-	file, err := parser.ParseBytes(content, 0)
-	if err != nil {
-		return nil, fmt.Errorf("parse the YAML: %w", err)
-	}
-	docs := slices.DeleteFunc(file.Docs, func(doc *ast.DocumentNode) bool { return doc.Body == nil })
-	switch len(docs) {
-	case 0:
-		return nil, errors.New("is empty; a manifest starts with version: 1")
-	case 1:
-		return docs[0].Body, nil
-	}
-	return nil, errors.New("holds several YAML documents; a manifest is one")
-}
-
-// anchorCollector is a visitor that keeps what each anchor names.
-type anchorCollector map[string]ast.Node
-
-// Visit implements ast.Visitor.
-func (c anchorCollector) Visit(n ast.Node) ast.Visitor {
-	if anchor, ok := n.(*ast.AnchorNode); ok {
-		c[anchor.Name.GetToken().Value] = anchor.Value
-	}
-	return c
-}
-
-// resolve follows aliases and anchors to the node they stand for; nil when there is none, which is reported.
-func (d *manifestDecoder) resolve(n ast.Node, path string) ast.Node {
-	// An alias may name itself; no sane file needs more hops.
-	for range 16 {
-		switch node := n.(type) {
-		case *ast.AnchorNode:
-			n = node.Value
-		case *ast.AliasNode:
-			name := node.Value.GetToken().Value
-			target, ok := d.anchors[name]
-			if !ok {
-				d.fault(path, "there is no anchor &%s", name)
-				return nil
-			}
-			n = target
-		case *ast.TagNode:
-			d.fault(path, "YAML tags (%s) have no meaning here", node.Start.Value)
-			return nil
-		default:
-			return n
-		}
-	}
-	d.fault(path, "the alias leads nowhere")
-	return nil
-}
-
 // value decodes a node into v. Null leaves v as it is: null is unset.
 func (d *manifestDecoder) value(n ast.Node, path string, v reflect.Value, f configField) {
 	n = d.resolve(n, path)
@@ -120,7 +58,7 @@ func (d *manifestDecoder) value(n ast.Node, path string, v reflect.Value, f conf
 	case *time.Duration, *ByteSize, *ManifestGate:
 		d.scalar(n, path, v, f)
 	case *ManifestRetry:
-		d.retry(n, path, dst, f)
+		d.retry(n, path, dst)
 	default:
 		d.kind(n, path, v, f)
 	}
@@ -201,49 +139,6 @@ func (d *manifestDecoder) structure(n ast.Node, path string, v reflect.Value) {
 	}
 }
 
-// refuseKey reports a key that has no field: a feature of a later release by its name, else as unknown. A feature that is
-// expressly not asked for is accepted.
-func (d *manifestDecoder) refuseKey(e manifestEntry, fields []configField, later map[string]string) {
-	if feature, ok := later[e.key]; ok {
-		n := d.resolve(e.value, e.path)
-		if off, isBool := n.(*ast.BoolNode); n == nil || n.Type() == ast.NullType || isBool && !off.Value {
-			return
-		}
-		if feature == e.key {
-			d.fault(e.path, "%s is not supported yet by this release", e.key)
-			return
-		}
-		d.fault(e.path, "%s is not supported yet by this release (%s)", e.key, feature)
-		return
-	}
-	keys := make([]string, len(fields))
-	for i, f := range fields {
-		keys[i] = f.key
-	}
-	if nearest := nearestName(e.key, keys); nearest != "" {
-		d.fault(e.path, "unknown key; the nearest is %s", nearest)
-		return
-	}
-	d.fault(e.path, "unknown key; the keys here are %s", strings.Join(keys, ", "))
-}
-
-// laterKeys reads the later tags of a struct: keys of features that a later release has, and what to call the feature.
-func laterKeys(t reflect.Type) map[string]string {
-	keys := map[string]string{}
-	for sf := range t.Fields() {
-		for _, entry := range strings.Split(sf.Tag.Get("later"), ",") {
-			key, feature, named := strings.Cut(entry, "=")
-			if !named {
-				feature = key
-			}
-			if key != "" {
-				keys[key] = feature
-			}
-		}
-	}
-	return keys
-}
-
 func (d *manifestDecoder) table(n ast.Node, path string, v reflect.Value, f configField) {
 	m := reflect.MakeMap(v.Type())
 	entries, ok := d.entries(n, path)
@@ -285,71 +180,11 @@ func (d *manifestDecoder) list(n ast.Node, path string, v reflect.Value, f confi
 }
 
 // retry reads a number of retries, or a policy.
-func (d *manifestDecoder) retry(n ast.Node, path string, dst *ManifestRetry, f configField) {
+func (d *manifestDecoder) retry(n ast.Node, path string, dst *ManifestRetry) {
 	if _, ok := n.(*ast.IntegerNode); !ok {
 		d.structure(n, path, reflect.ValueOf(dst).Elem())
 		return
 	}
 	retries, _ := reflect.TypeFor[ManifestRetry]().FieldByName("Retries")
-	f = newConfigField(retries)
-	d.scalar(n, path, reflect.ValueOf(&dst.Retries).Elem(), f)
-}
-
-// setManifestDefaults sets each field of a struct to its default.
-func setManifestDefaults(v reflect.Value) {
-	for _, f := range manifestFields(v.Type()) {
-		// A setting's default is not for the manifest: what an agent does not set, the setting says.
-		if f.fallback != "" && f.env == "" {
-			setConfigText(v.FieldByIndex(f.index), f.fallback)
-		}
-	}
-}
-
-// defaultTurnLimits are the defaults of the LATHE_TURN_ settings.
-func defaultTurnLimits() TurnLimits {
-	var l TurnLimits
-	v := reflect.ValueOf(&l).Elem()
-	for _, f := range settingFields(v.Type()) {
-		setConfigText(v.FieldByIndex(f.index), f.fallback)
-	}
-	return l
-}
-
-func lineOf(t *token.Token) int {
-	if t == nil || t.Position == nil {
-		return 0
-	}
-	return t.Position.Line
-}
-
-// nodeName says what a node is, for a fault.
-func nodeName(n ast.Node) string {
-	switch n.(type) {
-	case *ast.StringNode, *ast.LiteralNode:
-		return "text"
-	case *ast.IntegerNode:
-		return "a whole number"
-	case *ast.FloatNode:
-		return "a number"
-	case *ast.InfinityNode, *ast.NanNode:
-		return "an infinite or no number"
-	case *ast.BoolNode:
-		return "a boolean"
-	case *ast.SequenceNode:
-		return "a list"
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return "a mapping"
-	}
-	return strings.ToLower(n.Type().String())
-}
-
-// wholeNumber gives the value of an integer node that an int64 holds.
-func wholeNumber(n *ast.IntegerNode) (int64, bool) {
-	switch value := n.Value.(type) {
-	case int64:
-		return value, true
-	case uint64:
-		return int64(value), value <= math.MaxInt64
-	}
-	return 0, false
+	d.scalar(n, path, reflect.ValueOf(&dst.Retries).Elem(), newConfigField(retries))
 }

@@ -11,7 +11,7 @@ import (
 
 // scalar decodes one value that is neither mapping nor list, and checks it against its tags.
 func (d *manifestDecoder) scalar(n ast.Node, path string, v reflect.Value, f configField) {
-	want := ""
+	var want string
 	switch dst := v.Addr().Interface().(type) {
 	case *time.Duration:
 		want = d.duration(n, dst)

@@ -68,8 +68,10 @@ func TestSettings_AreReadFromTheEnvironment(t *testing.T) {
 	if diff := cmp.Diff([]string{"a:9092", "b:9093", "[::1]:9094"}, s.Brokers); diff != "" {
 		t.Errorf("brokers (-want +got):\n%s", diff)
 	}
-	got := []any{s.DedupeRetention, s.MaxBufferedBytes, s.Limits.RecordBytes, s.Topic.Create, s.Turn.Steps, s.Turn.ContextBytes,
-		s.Level(), s.InstanceID, s.MaxInFlight, s.SessionTimeout}
+	got := []any{
+		s.DedupeRetention, s.MaxBufferedBytes, s.Limits.RecordBytes, s.Topic.Create, s.Turn.Steps, s.Turn.ContextBytes,
+		s.Level(), s.InstanceID, s.MaxInFlight, s.SessionTimeout,
+	}
 	want := []any{36 * time.Hour, GiB, 2 * MiB, false, 4, 64 * KiB, slog.LevelDebug, "", 1024, 6 * time.Second}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
@@ -101,22 +103,38 @@ func TestSettings_AreReadFromFiles(t *testing.T) {
 		{"one trailing newline is cut", "LATHE_SASL_PASSWORD_FILE=/run/password", "hunter2", ""},
 		{"only one is cut", "LATHE_SASL_PASSWORD_FILE=/run/two-lines", "a\n", ""},
 		{"an empty variant is unset", "LATHE_SASL_PASSWORD=x LATHE_SASL_PASSWORD_FILE=", "x", ""},
-		{"both are refused", "LATHE_SASL_PASSWORD=x LATHE_SASL_PASSWORD_FILE=/run/password", "",
-			"LATHE_SASL_PASSWORD: is set, and so is LATHE_SASL_PASSWORD_FILE: keep one"},
-		{"a missing file is refused", "LATHE_SASL_PASSWORD_FILE=/run/none", "",
-			"LATHE_SASL_PASSWORD_FILE: read the value: open /run/none: file does not exist"},
-		{"an empty file is refused", "LATHE_SASL_PASSWORD_FILE=/run/empty", "",
-			"LATHE_SASL_PASSWORD: LATHE_SASL_PASSWORD_FILE names an empty file"},
-		{"a large file is refused", "LATHE_SASL_PASSWORD_FILE=/run/big", "",
-			"LATHE_SASL_PASSWORD: LATHE_SASL_PASSWORD_FILE names a file of 65537 bytes, more than 65536"},
-		{"a misfit from a file is not shown", "LATHE_SASL_PASSWORD=x LATHE_MAX_IN_FLIGHT_FILE=/run/shadow", "",
-			"LATHE_MAX_IN_FLIGHT: the value is not a whole number"},
-		{"a wrong choice from a file is not shown", "LATHE_SASL_PASSWORD=x LATHE_ENCODING_FILE=/run/shadow", "",
-			"LATHE_ENCODING: the value is not one of `json`, `avro`, `avro-single`"},
-		{"a bad broker from a file is not shown", "LATHE_SASL_PASSWORD=x LATHE_BROKERS= LATHE_BROKERS_FILE=/run/shadow", "",
-			"LATHE_BROKERS: the value is not host:port"},
-		{"a path has no variant", "LATHE_SASL_PASSWORD=x LATHE_TLS_CA_PATH_FILE=/run/password", "",
-			"LATHE_TLS_CA_PATH_FILE: is no setting: LATHE_TLS_CA_PATH is a path itself"},
+		{
+			"both are refused", "LATHE_SASL_PASSWORD=x LATHE_SASL_PASSWORD_FILE=/run/password", "",
+			"LATHE_SASL_PASSWORD: is set, and so is LATHE_SASL_PASSWORD_FILE: keep one",
+		},
+		{
+			"a missing file is refused", "LATHE_SASL_PASSWORD_FILE=/run/none", "",
+			"LATHE_SASL_PASSWORD_FILE: read the value: open /run/none: file does not exist",
+		},
+		{
+			"an empty file is refused", "LATHE_SASL_PASSWORD_FILE=/run/empty", "",
+			"LATHE_SASL_PASSWORD: LATHE_SASL_PASSWORD_FILE names an empty file",
+		},
+		{
+			"a large file is refused", "LATHE_SASL_PASSWORD_FILE=/run/big", "",
+			"LATHE_SASL_PASSWORD: LATHE_SASL_PASSWORD_FILE names a file of 65537 bytes, more than 65536",
+		},
+		{
+			"a misfit from a file is not shown", "LATHE_SASL_PASSWORD=x LATHE_MAX_IN_FLIGHT_FILE=/run/shadow", "",
+			"LATHE_MAX_IN_FLIGHT: the value is not a whole number",
+		},
+		{
+			"a wrong choice from a file is not shown", "LATHE_SASL_PASSWORD=x LATHE_ENCODING_FILE=/run/shadow", "",
+			"LATHE_ENCODING: the value is not one of `json`, `avro`, `avro-single`",
+		},
+		{
+			"a bad broker from a file is not shown", "LATHE_SASL_PASSWORD=x LATHE_BROKERS= LATHE_BROKERS_FILE=/run/shadow", "",
+			"LATHE_BROKERS: the value is not host:port",
+		},
+		{
+			"a path has no variant", "LATHE_SASL_PASSWORD=x LATHE_TLS_CA_PATH_FILE=/run/password", "",
+			"LATHE_TLS_CA_PATH_FILE: is no setting: LATHE_TLS_CA_PATH is a path itself",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -174,47 +192,75 @@ func TestSettings_ReportAllFaultsAtOnce(t *testing.T) {
 func TestSettings_AgreeWithEachOther(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, vars, fault string }{
-		{"avro needs a registry", "LATHE_ENCODING_TURN_EVENTS=avro",
-			"LATHE_SCHEMA_REGISTRY_URL: is required by the encoding avro (LATHE_ENCODING or LATHE_ENCODING_TURN_EVENTS)"},
+		{
+			"avro needs a registry", "LATHE_ENCODING_TURN_EVENTS=avro",
+			"LATHE_SCHEMA_REGISTRY_URL: is required by the encoding avro (LATHE_ENCODING or LATHE_ENCODING_TURN_EVENTS)",
+		},
 		{"avro with a registry", "LATHE_ENCODING=avro LATHE_SCHEMA_REGISTRY_URL=https://registry:8081", ""},
-		{"no password in a URL", "LATHE_SCHEMA_REGISTRY_URL=https://me:hunter2@registry",
-			"LATHE_SCHEMA_REGISTRY_URL: must be an http or https URL without user and password: those have settings of their own"},
-		{"a registry user needs a password", "LATHE_SCHEMA_REGISTRY_USERNAME=me",
-			"LATHE_SCHEMA_REGISTRY_USERNAME: goes with LATHE_SCHEMA_REGISTRY_PASSWORD: set both or neither"},
-		{"one way to log in at a registry", "LATHE_SCHEMA_REGISTRY_USERNAME=me LATHE_SCHEMA_REGISTRY_PASSWORD=p LATHE_SCHEMA_REGISTRY_TOKEN=t",
-			"LATHE_SCHEMA_REGISTRY_TOKEN: cannot be used with LATHE_SCHEMA_REGISTRY_USERNAME: keep one"},
+		{
+			"no password in a URL", "LATHE_SCHEMA_REGISTRY_URL=https://me:hunter2@registry",
+			"LATHE_SCHEMA_REGISTRY_URL: must be an http or https URL without user and password: those have settings of their own",
+		},
+		{
+			"a registry user needs a password", "LATHE_SCHEMA_REGISTRY_USERNAME=me",
+			"LATHE_SCHEMA_REGISTRY_USERNAME: goes with LATHE_SCHEMA_REGISTRY_PASSWORD: set both or neither",
+		},
+		{
+			"one way to log in at a registry", "LATHE_SCHEMA_REGISTRY_USERNAME=me LATHE_SCHEMA_REGISTRY_PASSWORD=p LATHE_SCHEMA_REGISTRY_TOKEN=t",
+			"LATHE_SCHEMA_REGISTRY_TOKEN: cannot be used with LATHE_SCHEMA_REGISTRY_USERNAME: keep one",
+		},
 		{"TLS details need TLS", "LATHE_TLS_CA_PATH=ca.crt", "LATHE_TLS_CA_PATH: has no effect without LATHE_TLS_ENABLED=true"},
-		{"a certificate needs its key", "LATHE_TLS_ENABLED=true LATHE_TLS_CERT_PATH=tls.crt",
-			"LATHE_TLS_CERT_PATH: goes with LATHE_TLS_KEY_PATH: set both or neither"},
-		{"PLAIN needs TLS", "LATHE_BROKERS=localhost:9092,kafka:9092 LATHE_SASL_MECHANISM=PLAIN LATHE_SASL_USERNAME=me LATHE_SASL_PASSWORD=p",
-			"LATHE_SASL_MECHANISM: PLAIN sends the password in the clear: set LATHE_TLS_ENABLED=true or use SCRAM-SHA-512"},
+		{
+			"a certificate needs its key", "LATHE_TLS_ENABLED=true LATHE_TLS_CERT_PATH=tls.crt",
+			"LATHE_TLS_CERT_PATH: goes with LATHE_TLS_KEY_PATH: set both or neither",
+		},
+		{
+			"PLAIN needs TLS", "LATHE_BROKERS=localhost:9092,kafka:9092 LATHE_SASL_MECHANISM=PLAIN LATHE_SASL_USERNAME=me LATHE_SASL_PASSWORD=p",
+			"LATHE_SASL_MECHANISM: PLAIN sends the password in the clear: set LATHE_TLS_ENABLED=true or use SCRAM-SHA-512",
+		},
 		{"PLAIN on this machine", "LATHE_BROKERS=localhost:9092,[::1]:9093 LATHE_SASL_MECHANISM=PLAIN LATHE_SASL_USERNAME=me LATHE_SASL_PASSWORD=p", ""},
 		{"PLAIN with TLS", "LATHE_BROKERS=kafka:9092 LATHE_SASL_MECHANISM=PLAIN LATHE_SASL_USERNAME=me LATHE_SASL_PASSWORD=p LATHE_TLS_ENABLED=true", ""},
-		{"a mechanism needs user and password", "LATHE_SASL_MECHANISM=SCRAM-SHA-256",
-			"LATHE_SASL_PASSWORD: is required by LATHE_SASL_MECHANISM\nLATHE_SASL_USERNAME: is required by LATHE_SASL_MECHANISM"},
-		{"a password needs a mechanism", "LATHE_SASL_PASSWORD=p",
-			"LATHE_SASL_MECHANISM: is required by LATHE_SASL_USERNAME and LATHE_SASL_PASSWORD"},
+		{
+			"a mechanism needs user and password", "LATHE_SASL_MECHANISM=SCRAM-SHA-256",
+			"LATHE_SASL_PASSWORD: is required by LATHE_SASL_MECHANISM\nLATHE_SASL_USERNAME: is required by LATHE_SASL_MECHANISM",
+		},
+		{
+			"a password needs a mechanism", "LATHE_SASL_PASSWORD=p",
+			"LATHE_SASL_MECHANISM: is required by LATHE_SASL_USERNAME and LATHE_SASL_PASSWORD",
+		},
 		{"a prefix is part of topic names", "LATHE_TOPIC_PREFIX=a/", `LATHE_TOPIC_PREFIX: "a/" cannot start the name of a topic`},
-		{"a changelog name of legal length", "LATHE_TOPIC_PREFIX=" + strings.Repeat("x", 240),
+		{
+			"a changelog name of legal length", "LATHE_TOPIC_PREFIX=" + strings.Repeat("x", 240),
 			`LATHE_TOPIC_CHANGELOG: "` + strings.Repeat("x", 240) + `lathe.changelog" is not a name Kafka allows for a topic` + "\n" +
 				`LATHE_TOPIC_TOOL_EVENTS: "` + strings.Repeat("x", 240) + `tool-events" is not a name Kafka allows for a topic` + "\n" +
 				`LATHE_TOPIC_TURN_EVENTS: "` + strings.Repeat("x", 240) + `turn-events" is not a name Kafka allows for a topic` + "\n" +
-				`LATHE_TOPIC_TURN_STATUS: "` + strings.Repeat("x", 240) + `turn-status" is not a name Kafka allows for a topic`},
-		{"a result fits its record", "LATHE_MAX_RESULT_BYTES=1MiB",
-			"LATHE_MAX_RESULT_BYTES: must be at least 64KiB below LATHE_MAX_RECORD_BYTES, for the rest of the event"},
-		{"the buffer holds records", "LATHE_MAX_RECORD_BYTES=128MiB",
-			"LATHE_MAX_BUFFERED_BYTES: must hold at least 4 records of LATHE_MAX_RECORD_BYTES"},
-		{"a bad number does not cause a second fault", "LATHE_MAX_RECORD_BYTES=x",
-			`LATHE_MAX_RECORD_BYTES: "x" is not a size such as 512KiB, 1MiB or 2GiB`},
+				`LATHE_TOPIC_TURN_STATUS: "` + strings.Repeat("x", 240) + `turn-status" is not a name Kafka allows for a topic`,
+		},
+		{
+			"a result fits its record", "LATHE_MAX_RESULT_BYTES=1MiB",
+			"LATHE_MAX_RESULT_BYTES: must be at least 64KiB below LATHE_MAX_RECORD_BYTES, for the rest of the event",
+		},
+		{
+			"the buffer holds records", "LATHE_MAX_RECORD_BYTES=128MiB",
+			"LATHE_MAX_BUFFERED_BYTES: must hold at least 4 records of LATHE_MAX_RECORD_BYTES",
+		},
+		{
+			"a bad number does not cause a second fault", "LATHE_MAX_RECORD_BYTES=x",
+			`LATHE_MAX_RECORD_BYTES: "x" is not a size such as 512KiB, 1MiB or 2GiB`,
+		},
 		{"a broker without a port", "LATHE_BROKERS=kafka", `LATHE_BROKERS: "kafka" is not host:port`},
 		{"every bad broker", "LATHE_BROKERS=kafka:0,ok:9092,https://x", `LATHE_BROKERS: "kafka:0,https://x" is not host:port`},
 		{"an empty broker", "LATHE_BROKERS=kafka:9092,", `LATHE_BROKERS: "" is not host:port`},
 		{"an address to listen on", "LATHE_ADMIN_ADDR=9090", `LATHE_ADMIN_ADDR: "9090" is not [host]:port`},
-		{"capture levels come later", "LATHE_CAPTURE=none",
-			"LATHE_CAPTURE: capture levels are not supported yet by this release: only io is"},
+		{
+			"capture levels come later", "LATHE_CAPTURE=none",
+			"LATHE_CAPTURE: capture levels are not supported yet by this release: only io is",
+		},
 		{"what is set to its default", "LATHE_CAPTURE=io LATHE_SESSION_RETENTION=720h", ""},
-		{"expiry comes later", "LATHE_SESSION_RETENTION=1d",
-			"LATHE_SESSION_RETENTION: expiry is not supported yet by this release: sessions are kept for good"},
+		{
+			"expiry comes later", "LATHE_SESSION_RETENTION=1d",
+			"LATHE_SESSION_RETENTION: expiry is not supported yet by this release: sessions are kept for good",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -234,8 +280,10 @@ func TestSettings_RefuseUnknownNames(t *testing.T) {
 		{"a misspelt one that is empty", "LATHE_DATADIR=", "LATHE_DATADIR: is no setting; the nearest is LATHE_DATA_DIR"},
 		{"a misspelt file variant", "LATHE_SASL_PASWORD_FILE=x", "LATHE_SASL_PASWORD_FILE: is no setting; the nearest is LATHE_SASL_PASSWORD_FILE"},
 		{"the bare prefix", "LATHE_=x", "LATHE_: is no setting; docs/configuration.md lists them"},
-		{"one like nothing", "LATHE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ=x",
-			"LATHE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ: is no setting; docs/configuration.md lists them"},
+		{
+			"one like nothing", "LATHE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ=x",
+			"LATHE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ: is no setting; docs/configuration.md lists them",
+		},
 		{"an encoding of what has none", "LATHE_ENCODING_DLQ=json", "LATHE_ENCODING_DLQ: is no setting; the nearest is LATHE_ENCODING"},
 		{"other programs'", "LATHED_X=1", ""},
 		{"the tests' own", "LATHE_TEST_BROKERS=x", ""},
@@ -291,12 +339,13 @@ func TestSettings_NeverShowASecret(t *testing.T) {
 	}
 
 	s := Settings{SASL: SASLSettings{Password: secret}}
-	asJSON, err := json.Marshal(s)
+	asJSON, err := json.Marshal(s) //nolint:musttag // Nobody writes it as JSON; that must not show a secret either.
 	if err != nil {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	slog.New(slog.NewTextHandler(&log, nil)).InfoContext(t.Context(), "settings", "password", s.SASL.Password, "all", s)
+	slog.New(slog.NewTextHandler(&log, nil)).InfoContext(t.Context(), "settings",
+		slog.Any("password", s.SASL.Password), slog.Any("all", s))
 	for _, printed := range []string{
 		fmt.Sprint(s), fmt.Sprintf("%+v %#v %q %x %d %s", s, s, s.SASL.Password, s.SASL.Password, s.SASL.Password, &s.SASL), string(asJSON), log.String(),
 		errors.New(s.SASL.Password.String()).Error(),

@@ -110,7 +110,7 @@ func (b *bed) eventually(what string, ok func() bool) {
 			b.t.Fatalf("never: %s", what)
 		}
 		select {
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		case <-b.t.Context().Done():
 			b.t.Fatalf("never: %s", what)
 		}

@@ -2,8 +2,11 @@ package dedupe
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lathe-run/lathe/internal/fact"
@@ -48,7 +51,8 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 	}
 	if j == nil {
 		if j, err = s.begin(in); err != nil {
-			return nil, err
+			s.state.Forget(journalKey(id))
+			return nil, unfit(err)
 		}
 	}
 	j.origin = in.Origin
@@ -60,6 +64,9 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 func (s *Store) Resume(turnID string) (*Journal, error) {
 	e := s.enter(turnID)
 	defer s.leave(turnID, e)
+	if e.journal != nil {
+		return nil, fmt.Errorf("resume turn %s: it runs already", turnID)
+	}
 	j, err := s.resume(turnID)
 	if err != nil {
 		return nil, err
@@ -74,6 +81,17 @@ func (s *Store) Resume(turnID string) (*Journal, error) {
 
 func conflict() *schemas.Error {
 	return schemas.Errorf(schemas.CodeConflict, "turn_id was used before with another payload; every request needs an id of its own")
+}
+
+// unfit makes the reason of a dead letter of a limit that a record passes before anything of it is recorded.
+func unfit(err error) error {
+	e, ok := errors.AsType[*schemas.Error](err)
+	if !ok || e.Code != schemas.CodeLimitExceeded {
+		return err
+	}
+	refused := *e
+	refused.Code = schemas.CodeTooLarge
+	return &refused
 }
 
 // ended returns the record of an ended turn, or nil.
@@ -97,7 +115,7 @@ func (s *Store) repeat(in *Input, hash []byte) error {
 	return s.state.Add(&statestore.Effect{Offset: in.Origin.Offset, Urgent: true})
 }
 
-// begin accepts a new turn: its first fact is recorded and rides with the next commit.
+// begin accepts a new turn: its first fact is recorded, with a cancel that overtook it, and rides with the next commit.
 func (s *Store) begin(in *Input) (*Journal, error) {
 	hash, set, err := s.storeAgent(in.Agent)
 	if err != nil {
@@ -108,10 +126,29 @@ func (s *Store) begin(in *Input) (*Journal, error) {
 	if err := s.loadHistory(j); err != nil {
 		return nil, err
 	}
-	if err := j.add(&statestore.Effect{Mutations: set, Offset: statestore.NoOffset}, a); err != nil {
+	facts := []fact.Fact{a}
+	cancelled, err := s.recallCancel(a)
+	if err != nil {
 		return nil, err
 	}
-	return j, s.recallCancel(j)
+	if cancelled != nil {
+		facts = append(facts, cancelled)
+		j.mu.cancelled = true
+		j.frames = []fact.Frame{{Fact: a}, {Fact: cancelled}}
+	}
+	if err := j.add(&statestore.Effect{Mutations: set, Offset: statestore.NoOffset}, facts...); err != nil {
+		return nil, err
+	}
+	s.keepAgent(hash, in.Agent)
+	return j, nil
+}
+
+// keepAgent remembers that the state has a configuration. It comes after the effect that stores it: another turn that finds it
+// here then commits no earlier.
+func (s *Store) keepAgent(hash []byte, agent *fact.Agent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.agents[string(hash)] = agent
 }
 
 func accepted(in *Input, agentHash []byte, cfg Config) *fact.Accepted {
@@ -143,9 +180,6 @@ func (s *Store) storeAgent(agent *fact.Agent) ([]byte, []statestore.Mutation, er
 	if known, err := s.agent(hash); err != nil || known != nil {
 		return hash, nil, err
 	}
-	s.mu.Lock()
-	s.mu.agents[string(hash)] = agent
-	s.mu.Unlock()
 	return hash, []statestore.Mutation{{Op: statestore.OpSet, Key: agentKey(hash), Value: append([]byte{statestore.Format}, body...)}}, nil
 }
 
@@ -169,9 +203,7 @@ func (s *Store) agent(hash []byte) (*fact.Agent, error) {
 	if err := s.codec.facts.Unmarshal(body, a); err != nil {
 		return nil, fmt.Errorf("read an agent's configuration: %w", err)
 	}
-	s.mu.Lock()
-	s.mu.agents[string(hash)] = a
-	s.mu.Unlock()
+	s.keepAgent(hash, a)
 	return a, nil
 }
 
@@ -228,6 +260,7 @@ func (s *Store) Unfinished(start int64) ([]Unfinished, error) {
 		}
 		return nil
 	})
+	slices.SortFunc(out, func(a, b Unfinished) int { return cmp.Compare(a.Offset, b.Offset) })
 	return out, err
 }
 

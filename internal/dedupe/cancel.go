@@ -8,12 +8,6 @@ import (
 	"github.com/lathe-run/lathe/schemas"
 )
 
-// memo is a cancel that overtook its turn.
-type memo struct {
-	Session   string         `cbor:"1,keyasint"`
-	Cancelled fact.Cancelled `cbor:"2,keyasint"`
-}
-
 // Cancel records a cancel event with its offset, and applies it at once: to the turn that runs here, to the journal of one
 // that waits, or to one that is yet to come. For an ended turn only the offset is recorded. A cancel of another session's turn
 // is a *schemas.Error, code invalid_turn.
@@ -23,7 +17,7 @@ func (s *Store) Cancel(ev *schemas.TurnEvent, offset int64) error {
 	defer s.leave(id, e)
 	c := &fact.Cancelled{Reason: ev.Reason, At: s.codec.cfg.Now()}
 	if e.journal != nil {
-		return e.journal.cancel(ev.SessionID, c, offset)
+		return unfit(e.journal.cancel(ev.SessionID, c, offset))
 	}
 	ended, err := s.ended(id)
 	if err != nil {
@@ -37,7 +31,7 @@ func (s *Store) Cancel(ev *schemas.TurnEvent, offset int64) error {
 		return err
 	}
 	if j != nil {
-		return j.cancel(ev.SessionID, c, offset)
+		return unfit(j.cancel(ev.SessionID, c, offset))
 	}
 	s.state.Forget(journalKey(id))
 	return s.remember(ev, c, offset)
@@ -45,12 +39,16 @@ func (s *Store) Cancel(ev *schemas.TurnEvent, offset int64) error {
 
 // remember stores a cancel whose turn is unknown yet.
 func (s *Store) remember(ev *schemas.TurnEvent, c *fact.Cancelled, offset int64) error {
-	body, err := s.codec.facts.Marshal(&memo{Session: ev.SessionID, Cancelled: *c})
+	body, err := s.codec.facts.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("store a cancel: %w", err)
 	}
+	// Its turn's journal has to take it as well, with a few bytes around it.
+	if limit := s.codec.cfg.RecordBytes; len(body)+64 > limit {
+		return unfit(tooLarge("the cancel", len(body), limit))
+	}
 	return s.state.Add(&statestore.Effect{
-		Mutations: []statestore.Mutation{{Op: statestore.OpSet, Key: cancelKey(ev.TurnID), Value: append([]byte{statestore.Format}, body...)}},
+		Mutations: []statestore.Mutation{{Op: statestore.OpSet, Key: cancelKey(ev.TurnID, ev.SessionID), Value: append([]byte{statestore.Format}, body...)}},
 		Offset:    offset, Urgent: true,
 	})
 }
@@ -60,49 +58,41 @@ func (j *Journal) cancel(session string, c *fact.Cancelled, offset int64) error 
 	if session != j.accepted.SessionID {
 		return &schemas.Error{Code: schemas.CodeInvalidTurn, Path: "session_id", Message: "the turn to cancel belongs to another session"}
 	}
-	j.mu.Lock()
-	silent := j.mu.ended != nil || j.mu.cancelled
-	j.mu.Unlock()
-	e := &statestore.Effect{Offset: offset, Urgent: true}
-	if silent {
-		return j.store.state.Add(e)
-	}
-	if err := j.add(e, c); err != nil {
-		return err
-	}
-	j.mu.Lock()
-	j.mu.cancelled = true
-	stop := j.mu.onCancel
-	j.mu.Unlock()
-	if stop != nil {
+	stop, err := j.cancelOnce(c, &statestore.Effect{Offset: offset, Urgent: true})
+	if err == nil && stop != nil {
 		stop()
 	}
-	return nil
+	return err
 }
 
-// recallCancel applies a cancel that overtook the turn.
-func (s *Store) recallCancel(j *Journal) error {
-	v, found, err := s.state.Get(cancelKey(j.accepted.TurnID))
+// cancelOnce records the cancel unless the turn has ended or was cancelled before, which is found out and acted upon as one. It
+// returns what stops the turn's run.
+func (j *Journal) cancelOnce(c *fact.Cancelled, e *statestore.Effect) (stop func(), err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.mu.ended != nil || j.mu.cancelled {
+		return nil, j.store.state.Add(e)
+	}
+	if err := j.addLocked(e, c); err != nil {
+		return nil, err
+	}
+	j.mu.cancelled = true
+	return j.mu.onCancel, nil
+}
+
+// recallCancel returns a cancel that overtook the turn, or nil.
+func (s *Store) recallCancel(a *fact.Accepted) (*fact.Cancelled, error) {
+	v, found, err := s.state.Get(cancelKey(a.TurnID, a.SessionID))
 	if err != nil || !found {
-		return err
+		return nil, err
 	}
 	body, err := statestore.Body(v)
 	if err != nil {
-		return fmt.Errorf("read a cancel of turn %s: %w", j.accepted.TurnID, err)
+		return nil, fmt.Errorf("read a cancel of turn %s: %w", a.TurnID, err)
 	}
-	var m memo
-	if err := s.codec.facts.Unmarshal(body, &m); err != nil {
-		return fmt.Errorf("read a cancel of turn %s: %w", j.accepted.TurnID, err)
+	var c fact.Cancelled
+	if err := s.codec.facts.Unmarshal(body, &c); err != nil {
+		return nil, fmt.Errorf("read a cancel of turn %s: %w", a.TurnID, err)
 	}
-	if m.Session != j.accepted.SessionID {
-		return nil
-	}
-	if err := j.Add(&m.Cancelled); err != nil {
-		return err
-	}
-	j.mu.Lock()
-	j.mu.cancelled = true
-	j.mu.Unlock()
-	j.frames = append(j.frames, fact.Frame{Fact: j.accepted}, fact.Frame{Fact: &m.Cancelled})
-	return nil
+	return &c, nil
 }

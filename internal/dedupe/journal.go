@@ -3,6 +3,7 @@ package dedupe
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/lathe-run/lathe/internal/fact"
@@ -34,7 +35,9 @@ type Journal struct {
 }
 
 func newJournal(s *Store, a *fact.Accepted, agent *fact.Agent) *Journal {
-	return &Journal{store: s, accepted: a, agent: agent}
+	j := &Journal{store: s, accepted: a, agent: agent}
+	j.SetTrace(a.Trace, a.TraceState)
+	return j
 }
 
 // Accepted is the turn's first fact.
@@ -118,6 +121,13 @@ func (j *Journal) Commit(ctx context.Context, facts ...fact.Fact) error {
 func (j *Journal) add(e *statestore.Effect, facts ...fact.Fact) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	return j.addLocked(e, facts...)
+}
+
+func (j *Journal) addLocked(e *statestore.Effect, facts ...fact.Fact) error {
+	if j.mu.ended != nil {
+		return fmt.Errorf("record a fact of turn %s: it has ended", j.accepted.TurnID)
+	}
 	seq, kept := j.mu.seq, j.mu.transcript.Len()
 	for _, f := range facts {
 		if err := j.record(e, f, seq); err != nil {
@@ -184,7 +194,7 @@ func (j *Journal) endOf(e *statestore.Effect, ended *fact.Ended) error {
 		statestore.Mutation{Op: statestore.OpSet, Key: turnKey(id), Value: rec},
 	)
 	if j.mu.cancelled {
-		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: cancelKey(id)})
+		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: cancelKey(id, j.accepted.SessionID)})
 	}
 	j.appendHistory(e)
 	e.Offset, e.Urgent = j.origin.Offset, true

@@ -11,22 +11,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-func testConfig(t testing.TB, brokers ...string) Config {
-	t.Helper()
-	return Config{Brokers: brokers, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+func testConfig(tb testing.TB, brokers ...string) Config {
+	tb.Helper()
+	return Config{Brokers: brokers, Logger: slog.New(slog.NewTextHandler(tb.Output(), nil))}
 }
 
-func testClient(t testing.TB, cfg Config, more ...kgo.Opt) *kgo.Client {
-	t.Helper()
+func testClient(tb testing.TB, cfg Config, more ...kgo.Opt) *kgo.Client {
+	tb.Helper()
 	opts, err := cfg.Options()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cl, err := kgo.NewClient(append(opts, more...)...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(cl.Close)
+	tb.Cleanup(cl.Close)
 	return cl
 }
 
@@ -164,13 +164,13 @@ func TestClientLog_LowersWhatIsSaidOnEachTransaction(t *testing.T) {
 }
 
 // newFake starts kfake and returns it with its addresses.
-func newFake(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
-	t.Helper()
+func newFake(tb testing.TB, opts ...kfake.Opt) *kfake.Cluster {
+	tb.Helper()
 	c, err := kfake.NewCluster(opts...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	tb.Cleanup(c.Close)
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/sr"
@@ -154,9 +155,7 @@ func candidates(name, ns string) []string {
 
 func (in *inliner) walkObject(s map[string]any, ns string, depth int) (any, error) {
 	out := make(map[string]any, len(s))
-	for key, value := range s {
-		out[key] = value
-	}
+	maps.Copy(out, s)
 	full, inner := fullName(s, ns)
 	if full != "" {
 		in.defined[full] = true
@@ -194,9 +193,7 @@ func (in *inliner) walkFields(fields any, ns string, depth int) ([]any, error) {
 			return nil, errors.New("parse the schema: a field is not an object")
 		}
 		walked := make(map[string]any, len(field))
-		for key, value := range field {
-			walked[key] = value
-		}
+		maps.Copy(walked, field)
 		var err error
 		if walked["type"], err = in.walk(field["type"], ns, depth+1); err != nil {
 			return nil, err

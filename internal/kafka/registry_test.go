@@ -20,30 +20,30 @@ import (
 
 const turnSchema = `{"type":"record","name":"Turn","namespace":"test","fields":[{"name":"id","type":"string"}]}`
 
-func newTestRegistry(t testing.TB, change func(*RegistryConfig)) (*Registry, *srfake.Registry) {
-	t.Helper()
+func newTestRegistry(tb testing.TB, change func(*RegistryConfig)) (*Registry, *srfake.Registry) {
+	tb.Helper()
 	fake := srfake.New()
-	t.Cleanup(fake.Close)
+	tb.Cleanup(fake.Close)
 	cfg := RegistryConfig{URL: fake.URL()}
 	if change != nil {
 		change(&cfg)
 	}
 	r, err := NewRegistry(cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return r, fake
 }
 
 // wantError checks class, code and message of an error.
-func wantError(t testing.TB, err error, class schemas.Class, message string) {
-	t.Helper()
+func wantError(tb testing.TB, err error, class schemas.Class, message string) {
+	tb.Helper()
 	got, ok := errors.AsType[*schemas.Error](err)
 	if !ok {
-		t.Fatalf("error %v is not a schemas.Error", err)
+		tb.Fatalf("error %v is not a schemas.Error", err)
 	}
 	if got.Class != class || got.Code != schemas.CodeSchemaUnknown || !strings.Contains(got.Message, message) {
-		t.Errorf("error is %v %s %q, want %v %s %q", got.Class, got.Code, got.Message, class, schemas.CodeSchemaUnknown, message)
+		tb.Errorf("error is %v %s %q, want %v %s %q", got.Class, got.Code, got.Message, class, schemas.CodeSchemaUnknown, message)
 	}
 }
 
@@ -241,18 +241,19 @@ func TestRegistry_AnswerBeyondTheLimitIsTerminal(t *testing.T) {
 
 func TestRegistry_LogsInWithSecretsAsTheyAreNow(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "secret")
 	for _, tc := range []struct {
 		name   string
 		header string
-		change func(*RegistryConfig)
+		change func(c *RegistryConfig, path string)
 	}{
-		{"basic", "Basic dTpyaWdodA==", func(c *RegistryConfig) { c.Username, c.Password = "u", "right" }},
-		{"basic from a file", "Basic dTpyaWdodA==", func(c *RegistryConfig) { c.Username, c.PasswordPath = "u", path }},
-		{"bearer", "Bearer right", func(c *RegistryConfig) { c.Token = "right" }},
-		{"bearer from a file", "Bearer right", func(c *RegistryConfig) { c.TokenPath = path }},
+		{"basic", "Basic dTpyaWdodA==", func(c *RegistryConfig, _ string) { c.Username, c.Password = "u", "right" }},
+		{"basic from a file", "Basic dTpyaWdodA==", func(c *RegistryConfig, path string) { c.Username, c.PasswordPath = "u", path }},
+		{"bearer", "Bearer right", func(c *RegistryConfig, _ string) { c.Token = "right" }},
+		{"bearer from a file", "Bearer right", func(c *RegistryConfig, path string) { c.TokenPath = path }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "secret")
 			fake := srfake.New(srfake.WithAuth(tc.header))
 			t.Cleanup(fake.Close)
 			fake.SeedSchema("x", 1, 7, sr.Schema{Schema: turnSchema})
@@ -260,7 +261,7 @@ func TestRegistry_LogsInWithSecretsAsTheyAreNow(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := RegistryConfig{URL: fake.URL()}
-			tc.change(&cfg)
+			tc.change(&cfg, path)
 			r, err := NewRegistry(cfg)
 			if err != nil {
 				t.Fatal(err)

@@ -20,15 +20,15 @@ import (
 )
 
 // testCertificate returns a certificate for example.com and 127.0.0.1, and the file of the authority that signed it.
-func testCertificate(t testing.TB) (tls.Certificate, string) {
-	t.Helper()
+func testCertificate(tb testing.TB) (tls.Certificate, string) {
+	tb.Helper()
 	server := httptest.NewTLSServer(nil)
 	server.Close()
 	cert := server.TLS.Certificates[0]
-	path := filepath.Join(t.TempDir(), "ca.pem")
+	path := filepath.Join(tb.TempDir(), "ca.pem")
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	if err := os.WriteFile(path, block, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return cert, path
 }
@@ -133,12 +133,12 @@ func errorText(err error) string {
 }
 
 // tlsServer serves a handler and returns its URL.
-func tlsServer(t testing.TB, cert tls.Certificate, handler http.Handler) string {
-	t.Helper()
+func tlsServer(tb testing.TB, cert tls.Certificate, handler http.Handler) string {
+	tb.Helper()
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
-	t.Cleanup(server.Close)
+	tb.Cleanup(server.Close)
 	return server.URL
 }

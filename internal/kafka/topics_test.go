@@ -22,7 +22,8 @@ type topicCluster struct {
 }
 
 // topicSuite holds on every broker.
-func topicSuite(t *testing.T, cluster func(t testing.TB, brokers int) topicCluster) {
+func topicSuite(t *testing.T, cluster func(tb testing.TB, brokers int) topicCluster) {
+	t.Helper()
 	t.Run("turns missing", func(t *testing.T) {
 		t.Parallel()
 		x := newTopicTest(t, cluster(t, 1))
@@ -189,12 +190,12 @@ type topicTest struct {
 	log    *syncBuffer
 }
 
-func newTopicTest(t testing.TB, c topicCluster) *topicTest {
-	t.Helper()
-	prefix := c.names(t)
+func newTopicTest(tb testing.TB, c topicCluster) *topicTest {
+	tb.Helper()
+	prefix := c.names(tb)
 	return &topicTest{
-		TB: t, addrs: c.addrs, log: &syncBuffer{},
-		adm: kadm.NewClient(testClient(t, testConfig(t, c.addrs...))),
+		TB: tb, addrs: c.addrs, log: &syncBuffer{},
+		adm: kadm.NewClient(testClient(tb, testConfig(tb, c.addrs...))),
 		topics: Topics{
 			Turns: prefix + ".turns", ToolEvents: prefix + ".tool-events", TurnEvents: prefix + ".turn-events",
 			TurnStatus: prefix + ".turn-status", Changelog: prefix + ".changelog", DLQ: prefix + ".turns.dlq", Create: true,
@@ -271,7 +272,7 @@ func TestEnsureTopics_CreatesNoneWhenOneWouldHaveOneReplica(t *testing.T) {
 		fake.KeepControl()
 		create, ok := req.(*kmsg.CreateTopicsRequest)
 		if !ok || !create.ValidateOnly {
-			return nil, nil, false
+			return nil, nil, false //nolint:nilnil // kfake asks for it: not handled here
 		}
 		resp, _ := create.ResponseKind().(*kmsg.CreateTopicsResponse)
 		for _, topic := range create.Topics {

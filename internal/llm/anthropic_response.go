@@ -27,7 +27,7 @@ func (a *claude) response(m *anthropic.Message) (*fact.Response, error) {
 	if json.Unmarshal([]byte(m.RawJSON()), &doc) != nil || json.Unmarshal(doc.Content, &blocks) != nil {
 		return nil, invalidResponse("the answer holds no content that can be read")
 	}
-	out := &fact.Response{Model: clip(string(m.Model)), Usage: anthropicUsage(m.Usage)}
+	out := &fact.Response{Model: clip(m.Model), Usage: anthropicUsage(m.Usage)}
 	var text strings.Builder
 	for _, b := range blocks {
 		switch b.Type {

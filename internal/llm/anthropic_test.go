@@ -34,8 +34,8 @@ func TestAnthropic_SendsExactlyThis(t *testing.T) {
 	s, base := serve(t, reply(200, anthropicAnswer))
 	cfg := anthropicConfig(base)
 	cfg.Params = Params{
-		Temperature: ptr(1.0), TopP: ptr(0.97), Stop: []string{"<END>"}, ReasoningEffort: "low", ParallelToolCalls: ptr(false),
-		MaxOutputTokens: ptr(int64(50_000)), Thinking: "enabled", ThinkingBudgetTokens: ptr(int64(2000)),
+		Temperature: new(1.0), TopP: new(0.97), Stop: []string{"<END>"}, ReasoningEffort: "low", ParallelToolCalls: new(false),
+		MaxOutputTokens: new(int64(50_000)), Thinking: "enabled", ThinkingBudgetTokens: new(int64(2000)),
 	}
 	if _, err := ask(t, route(t, cfg, nil), fullRequest(anthropicOpaque, ProviderAnthropic)); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestAnthropic_EnforcesOnlyAsManySchemasAsItMay(t *testing.T) {
 			s := &service{t: t, answers: []http.HandlerFunc{reply(200, anthropicAnswer)}}
 			cfg := anthropicConfig("http://local")
 			if tc.off {
-				cfg.Params.StrictTools = ptr(false)
+				cfg.Params.StrictTools = new(false)
 			}
 			_, err := ask(t, route(t, cfg, transport{s}), func(r *fact.Request) {
 				for i := range tc.tools {
@@ -126,7 +126,7 @@ func TestAnthropic_ReadsAnAnswer(t *testing.T) {
 	t.Parallel()
 	_, base := serve(t, reply(200, anthropicAnswer))
 	cfg := anthropicConfig(base)
-	cfg.Price = &Price{InputMicrosPerMTok: 3_000_000, OutputMicrosPerMTok: 15_000_000, CachedMicrosPerMTok: ptr(int64(300_000))}
+	cfg.Price = &Price{InputMicrosPerMTok: 3_000_000, OutputMicrosPerMTok: 15_000_000, CachedMicrosPerMTok: new(int64(300_000))}
 	got, err := ask(t, route(t, cfg, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestAnthropic_ReadsAnAnswer(t *testing.T) {
 		Text: "Hello.", FinishReason: schemas.FinishStop, Provider: "anthropic", Model: "claude-sonnet-4-5-20250929",
 		// What came from the cache and what went into it is input, too.
 		Usage:      schemas.Usage{InputTokens: 100, OutputTokens: 20, CacheReadTokens: 50, CacheWriteTokens: 10, ReasoningTokens: 7},
-		CostMicros: ptr(int64(50*3 + 15 + 300)),
+		CostMicros: new(int64(50*3 + 15 + 300)),
 		Opaque:     []byte(`{"role":"assistant","content":[{"type":"text","text":"Hello."}]}`),
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -179,7 +179,7 @@ func (c Config) key() (string, error) {
 	if err != nil {
 		return "", &schemas.Error{
 			Code: schemas.CodeModelUnavailable, Err: err,
-			Message: fmt.Sprintf("the key cannot be read: check api_key_env or api_key_file of model %s", c.Name),
+			Message: "the key cannot be read: check api_key_env or api_key_file of model " + c.Name,
 		}
 	}
 	return key, nil

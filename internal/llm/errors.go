@@ -61,7 +61,7 @@ func readAPIError(status int, body []byte, secret string) *apiError {
 		if json.Unmarshal(doc.Error, &inner) == nil {
 			f = inner
 		} else {
-			f.Message = json.RawMessage(doc.Error)
+			f.Message = doc.Error
 		}
 	}
 	e.code, e.kind, e.param = word(text(f.Code)), word(f.Type), word(text(f.Param))
@@ -231,18 +231,18 @@ func (c Config) advice(e *apiError) string {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return fmt.Sprintf("it does not take this request: check model and params of model %s, and the schemas of the tools", c.Name)
 	case http.StatusUnauthorized:
-		return fmt.Sprintf("it does not know the key: check api_key_env or api_key_file of model %s", c.Name)
+		return "it does not know the key: check api_key_env or api_key_file of model " + c.Name
 	case http.StatusForbidden:
 		return fmt.Sprintf("the key of model %s may not do this: check its rights, its project and the region", c.Name)
 	case http.StatusNotFound:
-		return fmt.Sprintf("there is no such model or path: check model and base_url of model %s", c.Name)
+		return "there is no such model or path: check model and base_url of model " + c.Name
 	case http.StatusRequestEntityTooLarge:
 		return "the request is too large: lower the agent's limits.context_bytes"
 	}
 	if e.status < http.StatusBadRequest {
-		return fmt.Sprintf("it redirects elsewhere: put the final address in base_url of model %s", c.Name)
+		return "it redirects elsewhere: put the final address in base_url of model " + c.Name
 	}
-	return fmt.Sprintf("check base_url and model of model %s", c.Name)
+	return "check base_url and model of model " + c.Name
 }
 
 // retryAfter is how long the provider asks to wait: seconds, milliseconds in a header of their own, or a date. 0 when it

@@ -22,10 +22,10 @@ func TestNew_ListsEveryFault(t *testing.T) {
 		{Name: "e", Provider: ProviderScripted},
 		{Name: "f", Provider: ProviderScripted, ScriptPath: "testdata/nowhere.yaml"},
 		{Name: "g", Provider: ProviderOpenAI, Model: "m", Key: key, BaseURL: "https://user:hidden@host/v1", ScriptPath: "x"},
-		{Name: "h", Provider: ProviderOpenAI, Model: "m", Key: key, Params: Params{Temperature: ptr(2.1), TopP: ptr(-0.1), MaxOutputTokens: ptr(int64(0)), Thinking: "enabled"}},
-		{Name: "i", Provider: ProviderAnthropic, Model: "m", Key: key, Params: Params{Temperature: ptr(1.5), TopP: ptr(0.5), Seed: ptr(int64(1)), Thinking: "enabled", ThinkingBudgetTokens: ptr(int64(9000))}},
+		{Name: "h", Provider: ProviderOpenAI, Model: "m", Key: key, Params: Params{Temperature: new(2.1), TopP: new(-0.1), MaxOutputTokens: new(int64(0)), Thinking: "enabled"}},
+		{Name: "i", Provider: ProviderAnthropic, Model: "m", Key: key, Params: Params{Temperature: new(1.5), TopP: new(0.5), Seed: new(int64(1)), Thinking: "enabled", ThinkingBudgetTokens: new(int64(9000))}},
 		{Name: "j", Provider: ProviderAnthropic, Model: "m", Key: key, Params: Params{Thinking: "hard"}},
-		{Name: "k", Provider: ProviderAnthropic, Model: "m", Key: key, Params: Params{ThinkingBudgetTokens: ptr(int64(2000))}},
+		{Name: "k", Provider: ProviderAnthropic, Model: "m", Key: key, Params: Params{ThinkingBudgetTokens: new(int64(2000))}},
 		{Provider: ProviderScripted, Scripted: NewScripted(nil)},
 	}, Deps{})
 	if err == nil {
@@ -71,8 +71,8 @@ func TestSpec_RecordsParamsInCanonicalForm(t *testing.T) {
 	t.Parallel()
 	cfg := openAIConfig("http://local/v1")
 	cfg.Params = Params{
-		TopP: ptr(1e-7), Temperature: ptr(0.20), Stop: []string{"<é\u2028"}, Seed: ptr(int64(3)), MaxOutputTokens: ptr(int64(20)),
-		StrictTools: ptr(false), ParallelToolCalls: ptr(true), ReasoningEffort: "low",
+		TopP: new(1e-7), Temperature: new(0.20), Stop: []string{"<é\u2028"}, Seed: new(int64(3)), MaxOutputTokens: new(int64(20)),
+		StrictTools: new(false), ParallelToolCalls: new(true), ReasoningEffort: "low",
 	}
 	spec, ok := route(t, cfg, nil).Spec("main")
 	if !ok {
@@ -102,12 +102,12 @@ func TestPrice_CountsInMicros(t *testing.T) {
 		want  *int64
 	}{
 		{"unknown without a price", nil, usage, nil},
-		{"cached tokens at their price", &Price{250_000, 2_000_000, ptr(int64(25_000))}, usage, ptr(int64(150_000 + 10_000 + 20_000))},
-		{"cached tokens at the input price", &Price{250_000, 2_000_000, nil}, usage, ptr(int64(250_000 + 20_000))},
-		{"cached tokens for nothing", &Price{250_000, 0, ptr(int64(0))}, usage, ptr(int64(150_000))},
-		{"half a micro counts", &Price{500_000, 0, nil}, schemas.Usage{InputTokens: 1}, ptr(int64(1))},
-		{"less does not", &Price{499_999, 0, nil}, schemas.Usage{InputTokens: 1}, ptr(int64(0))},
-		{"more cached than there were", &Price{1_000_000, 0, ptr(int64(0))}, schemas.Usage{InputTokens: 1, CacheReadTokens: 2}, ptr(int64(0))},
+		{"cached tokens at their price", &Price{250_000, 2_000_000, new(int64(25_000))}, usage, new(int64(150_000 + 10_000 + 20_000))},
+		{"cached tokens at the input price", &Price{250_000, 2_000_000, nil}, usage, new(int64(250_000 + 20_000))},
+		{"cached tokens for nothing", &Price{250_000, 0, new(int64(0))}, usage, new(int64(150_000))},
+		{"half a micro counts", &Price{500_000, 0, nil}, schemas.Usage{InputTokens: 1}, new(int64(1))},
+		{"less does not", &Price{499_999, 0, nil}, schemas.Usage{InputTokens: 1}, new(int64(0))},
+		{"more cached than there were", &Price{1_000_000, 0, new(int64(0))}, schemas.Usage{InputTokens: 1, CacheReadTokens: 2}, new(int64(0))},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

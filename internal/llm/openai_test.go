@@ -82,7 +82,7 @@ func TestOpenAI_SendsExactlyThis(t *testing.T) {
 	t.Parallel()
 	s, base := serve(t, reply(200, openAIAnswer))
 	cfg := openAIConfig(base + "/v1")
-	cfg.Params = Params{Temperature: ptr(0.2), TopP: ptr(0.9), MaxOutputTokens: ptr(int64(2048)), Seed: ptr(int64(7)), Stop: []string{"<END>"}, ReasoningEffort: "low", ParallelToolCalls: ptr(true)}
+	cfg.Params = Params{Temperature: new(0.2), TopP: new(0.9), MaxOutputTokens: new(int64(2048)), Seed: new(int64(7)), Stop: []string{"<END>"}, ReasoningEffort: "low", ParallelToolCalls: new(true)}
 	if _, err := ask(t, route(t, cfg, nil), fullRequest(openAIOpaque, ProviderOpenAI)); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestOpenAI_NamesTheTokenBoundAsTheServerKnowsIt(t *testing.T) {
 			t.Parallel()
 			s := &service{t: t, answers: []http.HandlerFunc{reply(200, openAIAnswer)}}
 			cfg := openAIConfig(tc.base)
-			cfg.Params.MaxOutputTokens = ptr(int64(9))
+			cfg.Params.MaxOutputTokens = new(int64(9))
 			if _, err := ask(t, route(t, cfg, transport{s})); err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestOpenAI_UsesTheRecordedModelAndParams(t *testing.T) {
 	t.Parallel()
 	s, base := serve(t, reply(200, openAIAnswer))
 	cfg := openAIConfig(base)
-	cfg.Model, cfg.Params.Temperature = "new-model", ptr(1.0)
+	cfg.Model, cfg.Params.Temperature = "new-model", new(1.0)
 	_, err := ask(t, route(t, cfg, nil), func(r *fact.Request) {
 		r.Spec.Model, r.Spec.Params = "old-model", []byte(`{"later_param":1,"temperature":0.5}`)
 	})
@@ -176,7 +176,7 @@ func TestOpenAI_ReadsAnAnswer(t *testing.T) {
 	t.Parallel()
 	_, base := serve(t, reply(200, openAIAnswer))
 	cfg := openAIConfig(base)
-	cfg.Price = &Price{InputMicrosPerMTok: 250_000, OutputMicrosPerMTok: 2_000_000, CachedMicrosPerMTok: ptr(int64(25_000))}
+	cfg.Price = &Price{InputMicrosPerMTok: 250_000, OutputMicrosPerMTok: 2_000_000, CachedMicrosPerMTok: new(int64(25_000))}
 	got, err := ask(t, route(t, cfg, nil), func(r *fact.Request) { r.Step = 3 })
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestOpenAI_ReadsAnAnswer(t *testing.T) {
 		Step: 3, Text: "Hello.", FinishReason: schemas.FinishStop, Provider: "openai", Model: "gpt-5-mini-2025-08-07",
 		Usage: schemas.Usage{InputTokens: 100, OutputTokens: 20, CacheReadTokens: 60, ReasoningTokens: 12},
 		// 40 * 0.25 + 60 * 0.025 + 20 * 2 = 51.5 micros.
-		CostMicros: ptr(int64(52)),
+		CostMicros: new(int64(52)),
 		Opaque:     []byte(`{"role":"assistant","content":"Hello.","refusal":null,"annotations":[]}`),
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -375,30 +375,31 @@ func TestOpenAI_AsksAgainWhatMayPass(t *testing.T) {
 	slow := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	soon := []string{"Retry-After-Ms", "1"}
 	tests := []struct {
-		name  string
-		first http.HandlerFunc
+		name    string
+		first   http.HandlerFunc
+		timeout time.Duration
 	}{
-		{"429 with Retry-After", reply(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`, soon...)},
-		{"500", reply(500, `{"error":{"message":"oops"}}`, soon...)},
-		{"502 of a proxy", reply(502, `<html>bad gateway</html>`, soon...)},
-		{"503", reply(503, ``, soon...)},
-		{"529 overloaded", reply(529, `{}`, soon...)},
-		{"408", reply(408, `{}`, soon...)},
-		{"a status that says so itself", reply(400, `{}`, append(soon, "X-Should-Retry", "true")...)},
-		{"trouble under status 200", reply(200, `{"error":{"message":"upstream","code":502}}`)},
-		{"a server that breaks off", reply(200, openAIChoice(`{"content":""}`, "error"))},
-		{"a connection reset", hangUp},
-		{"a body cut by the connection", cut},
-		{"a body cut by the server", reply(200, openAIAnswer[:100])},
-		{"an empty body", reply(200, ``)},
-		{"a server that is too slow", slow},
+		{"429 with Retry-After", reply(429, `{"error":{"message":"slow down","type":"rate_limit_error","code":"rate_limit_exceeded"}}`, soon...), 0},
+		{"500", reply(500, `{"error":{"message":"oops"}}`, soon...), 0},
+		{"502 of a proxy", reply(502, `<html>bad gateway</html>`, soon...), 0},
+		{"503", reply(503, ``, soon...), 0},
+		{"529 overloaded", reply(529, `{}`, soon...), 0},
+		{"408", reply(408, `{}`, soon...), 0},
+		{"a status that says so itself", reply(400, `{}`, append(soon, "X-Should-Retry", "true")...), 0},
+		{"trouble under status 200", reply(200, `{"error":{"message":"upstream","code":502}}`), 0},
+		{"a server that breaks off", reply(200, openAIChoice(`{"content":""}`, "error")), 0},
+		{"a connection reset", hangUp, 0},
+		{"a body cut by the connection", cut, 0},
+		{"a body cut by the server", reply(200, openAIAnswer[:100]), 0},
+		{"an empty body", reply(200, ``), 0},
+		{"a server that is too slow", slow, 2 * time.Second},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			s, base := serve(t, tc.first, reply(200, openAIAnswer))
 			cfg := openAIConfig(base)
-			cfg.Timeout = 300 * time.Millisecond
+			cfg.Timeout = tc.timeout
 			got, err := ask(t, route(t, cfg, nil))
 			if err != nil {
 				t.Fatal(err)

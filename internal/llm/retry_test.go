@@ -31,7 +31,7 @@ func TestRetry_WaitsAsAskedElseLongerEachTime(t *testing.T) {
 	inSeconds := func(n int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", time.Now().Add(time.Duration(n)*time.Second).UTC().Format(http.TimeFormat))
-			w.WriteHeader(429)
+			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	}
 	tests := []struct {

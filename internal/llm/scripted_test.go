@@ -201,7 +201,7 @@ func TestParseScript_ListsWhatIsWrong(t *testing.T) {
 		{"empty", ``, []string{"it is empty"}},
 		{"no version", `scenarios: []`, []string{"version is 0, want 1"}},
 		{"no scenarios", `version: 1`, []string{"has no scenarios"}},
-		{"an unknown key", "version: 1\nscenarios:\n  - nmae: x\n", []string{"nmae", "3"}},
+		{"an unknown key", "version: 1\nscenarios:\n  - named: x\n", []string{"named", "3"}},
 		{"a bad duration", one(`{delay: soon}`), []string{`"soon"`}},
 		{"a bad pattern", `{version: 1, scenarios: [{name: a, match: {user: '('}, steps: [{text: x}]}]}`, []string{"scenario a: match.user"}},
 		{"no steps", `{version: 1, scenarios: [{name: b}]}`, []string{"scenario b: has no steps"}},
@@ -236,7 +236,7 @@ func TestNewScripted_FillsInWhatIsMissing(t *testing.T) {
 		case 1:
 			return nil, errors.New("broken")
 		}
-		return nil, nil
+		return nil, nil //nolint:nilnil // a function that has nothing to say
 	})
 	r := route(t, Config{Name: "main", Provider: ProviderScripted, Scripted: s.After(time.Microsecond)}, nil)
 	for _, respond := range []func(context.Context, *fact.Request) (*fact.Response, error){s.Respond, r.Respond} {

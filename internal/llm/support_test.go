@@ -180,5 +180,3 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func background() context.Context { return context.Background() }
-
-func ptr[T any](v T) *T { return &v }

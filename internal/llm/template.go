@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,9 +23,10 @@ type view struct {
 func (v *view) user() string {
 	if v.text == nil {
 		var text string
-		for i := len(v.req.Messages) - 1; i >= 0; i-- {
-			if m := &v.req.Messages[i]; m.Role == fact.RoleUser {
-				text = plainText(m)
+		messages := v.req.Messages
+		for i := range slices.Backward(messages) {
+			if messages[i].Role == fact.RoleUser {
+				text = plainText(&messages[i])
 				break
 			}
 		}

@@ -37,11 +37,11 @@ type fixture struct {
 	adm     *kadm.Client
 }
 
-func newFixture(t testing.TB, cluster *kafkatest.Cluster, partitions int32) *fixture {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
-	t.Cleanup(cancel)
-	f := &fixture{TB: t, ctx: ctx, cluster: cluster, group: kafkatest.Name(t), adm: kadm.NewClient(cluster.Client(t))}
+func newFixture(tb testing.TB, cluster *kafkatest.Cluster, partitions int32) *fixture {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 5*patience)
+	tb.Cleanup(cancel)
+	f := &fixture{TB: tb, ctx: ctx, cluster: cluster, group: kafkatest.Name(tb), adm: kadm.NewClient(cluster.Client(tb))}
 	f.topic, f.topicID = f.newTopic(partitions)
 	return f
 }
@@ -202,25 +202,23 @@ func (f *fixture) committed() (int64, string) {
 	return offset, metadata
 }
 
-// values returns what a read_committed reader sees, up to a last record that the test itself commits.
-func (f *fixture) values(partitions int32) []string {
+// values returns what a read_committed reader sees of a topic of one partition, up to a last record that is committed here.
+func (f *fixture) values() []string {
 	f.Helper()
 	const last = "the last record"
 	p := f.producer(kafkatest.Name(f))
 	p.begin()
-	for partition := range partitions {
-		f.must(p.produce(partition, last))
-	}
+	f.must(p.produce(0, last))
 	f.must(p.end(kgo.TryCommit))
 	cl := f.cluster.Client(f, kgo.ConsumeTopics(f.topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	var values []string
-	for lasts := int32(0); lasts < partitions; {
+	for more := true; more; {
 		fetches := cl.PollFetches(f.ctx)
 		f.must(fetches.Err())
 		fetches.EachRecord(func(r *kgo.Record) {
 			if string(r.Value) == last {
-				lasts++
+				more = false
 				return
 			}
 			values = append(values, string(r.Value))

@@ -43,9 +43,9 @@ func (l *lifeline) dial(ctx context.Context, network, addr string) (net.Conn, er
 	return conn, nil
 }
 
-func (l *lifeline) kill(t testing.TB) {
-	t.Helper()
-	t.Cleanup(func() { // the client says goodbye when it is closed, and would try that for long
+func (l *lifeline) kill(tb testing.TB) {
+	tb.Helper()
+	tb.Cleanup(func() { // the client says goodbye when it is closed, and would try that for long
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.mu.dead = false
@@ -121,7 +121,7 @@ func (f *fixture) shortenSession(session time.Duration) {
 	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
 	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeGroupConfig, f.group
 	config := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	config.Name, config.Value = "consumer.session.timeout.ms", kmsg.StringPtr(strconv.FormatInt(session.Milliseconds(), 10))
+	config.Name, config.Value = "consumer.session.timeout.ms", new(strconv.FormatInt(session.Milliseconds(), 10))
 	resource.Configs = append(resource.Configs, config)
 	req.Resources = append(req.Resources, resource)
 	resp, err := req.RequestWith(f.ctx, f.cluster.Client(f))

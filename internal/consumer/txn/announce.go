@@ -45,7 +45,7 @@ func (a *attempt) announce(ctx context.Context) (verdict, error) {
 			return classify(cause(ctx, err), a.subject(""))
 		case isFence(err), isAny(err, kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.TransactionAbortable):
 			return classify(err, a.subject(""))
-		case isKafka(err) && !isAny(err, kerr.UnsupportedVersion, kerr.InvalidRequest, kerr.ClusterAuthorizationFailed):
+		case !isAny(err, kerr.UnsupportedVersion, kerr.InvalidRequest, kerr.ClusterAuthorizationFailed):
 			return commitCertain, nil
 		}
 		r.announcing = false

@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -53,17 +52,14 @@ func (b *batch) fail(r *kgo.Record, err error) {
 
 // wait returns when every promise was called, with the record that failed if one did.
 func (b *batch) wait(ctx context.Context) (*kgo.Record, error) {
-	var late error
 	select {
 	case <-b.done:
 	case <-ctx.Done():
-		late = context.Cause(ctx)
+		// What has failed so far does not matter: with records under way nothing less than a new client will do.
+		return nil, context.Cause(ctx)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if late != nil {
-		return nil, errors.Join(late, b.mu.err)
-	}
 	return b.mu.record, b.mu.err
 }
 

@@ -61,7 +61,21 @@ func (b *bed) createTopic(topic string, partitions int32) [16]byte {
 	b.t.Helper()
 	made, err := b.admin.CreateTopic(b.t.Context(), partitions, -1, nil, topic)
 	must(b.t, err)
-	return made.ID
+	// A broker may be slow to learn of the topic: ask the leaders.
+	for {
+		ends, err := b.admin.ListEndOffsets(b.t.Context(), topic)
+		if err == nil {
+			err = ends.Error()
+		}
+		if err == nil && len(ends[topic]) == int(partitions) {
+			return made.ID
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-b.t.Context().Done():
+			b.t.Fatalf("no leaders for topic %s: %v", topic, err)
+		}
+	}
 }
 
 // join makes the bed's consumer the member of the group.

@@ -34,13 +34,16 @@ func (a *attempt) resolve(ctx context.Context) (finding, error) {
 	hooks.before(ctx, StepResolve)
 	defer hooks.after(ctx, StepResolve)
 	b := backoff{next: resolveBackoff, limit: resolveBackoffLimit}
-	for {
+	for tries := 1; ; tries++ {
 		found, err := a.ask(ctx)
 		if err == nil {
 			return found, nil
 		}
-		a.ring.cfg.Logger.WarnContext(ctx, "outcome of a commit cycle not known yet",
-			slog.String("transactional_id", a.slot.txID), slog.Uint64("cid", a.cid), slog.Any("error", err))
+		// Markers take some milliseconds. The first line is for a second, each further one for twice as long as the last.
+		if tries >= 8 && tries&(tries-1) == 0 {
+			a.ring.cfg.Logger.WarnContext(ctx, "outcome of a commit cycle not known yet",
+				slog.String("transactional_id", a.slot.txID), slog.Uint64("cid", a.cid), slog.Any("error", err))
+		}
 		if waitErr := b.wait(ctx); waitErr != nil {
 			return finding{}, fmt.Errorf("%w: %w: %w", ErrUndecided, waitErr, err)
 		}

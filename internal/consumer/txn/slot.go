@@ -12,6 +12,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
+const (
+	metadataMinAge    = 250 * time.Millisecond
+	unknownTopicLimit = 2 * time.Second
+)
+
 // slot is one transactional producer. Its client is nil from a failure until it is made anew.
 type slot struct {
 	cfg    *Config

@@ -25,7 +25,7 @@ func install(ctx context.Context) (installation, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return installation{}, errors.New(
-			"Apache Kafka needs Java: install a JRE of version 17 or later and put java on the PATH")
+			"no java on the PATH: Apache Kafka needs it; install a JRE of version 17 or later")
 	}
 	root, err := repositoryRoot()
 	if err != nil {
@@ -56,7 +56,7 @@ func install(ctx context.Context) (installation, error) {
 func download(ctx context.Context, pom, version, libs string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return errors.New("bringing Apache Kafka needs Maven: install Maven 3.8 or later and put mvn on the PATH")
+		return errors.New("no mvn on the PATH: bringing Apache Kafka needs Maven; install Maven 3.8 or later")
 	}
 	begun := time.Now()
 	fmt.Fprintf(os.Stderr, "kafkatest: bringing Apache Kafka %s (54 MB, once) ...\n", version)
@@ -83,6 +83,7 @@ func lockHome(home string) (unlock func(), err error) {
 	if err := os.MkdirAll(home, 0o750); err != nil {
 		return nil, fmt.Errorf("make the folder of kafka: %w", err)
 	}
+	//nolint:gosec // the path is made here, not from input
 	lock, err := os.OpenFile(filepath.Join(home, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the folder of kafka: %w", err)
@@ -95,7 +96,7 @@ func lockHome(home string) (unlock func(), err error) {
 
 // kafkaVersion reads the version from the pom, the one place that has it.
 func kafkaVersion(pom string) (string, error) {
-	raw, err := os.ReadFile(pom)
+	raw, err := os.ReadFile(pom) //nolint:gosec // the path is made here, not from input
 	if err != nil {
 		return "", fmt.Errorf("read the pom of kafka: %w", err)
 	}

@@ -184,6 +184,7 @@ func lockedDir(parent string) (string, *os.File, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("make the directory of the brokers: %w", err)
 	}
+	//nolint:gosec // the path is made here, not from input
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", nil, fmt.Errorf("make the lock of the brokers: %w", err)

@@ -111,13 +111,19 @@ func (b *broker) writeFiles(props map[string]string) error {
 // freePorts returns ports of the loopback that were free at the same moment.
 func freePorts(n int) ([]int, error) {
 	var ports []int
+	var listeners []net.Listener
+	defer func() { // only when all are found, so that no port comes twice
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}()
 	for range n {
 		//nolint:noctx // listening on the loopback does not wait
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer func() { _ = l.Close() }() // only when all are found, so that no port comes twice
+		listeners = append(listeners, l)
 		addr, ok := l.Addr().(*net.TCPAddr)
 		if !ok {
 			return nil, fmt.Errorf("find a free port: %v is no TCP address", l.Addr())

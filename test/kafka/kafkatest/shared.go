@@ -36,19 +36,19 @@ var sharedClusters struct {
 //
 // Name topics, groups and transactional ids with [Name], since other tests use the same cluster. Its brokers die with
 // the process; [Main] deletes their data too.
-func Shared(t testing.TB, n int) *Cluster {
-	t.Helper()
+func Shared(tb testing.TB, n int) *Cluster {
+	tb.Helper()
 	if addrs := os.Getenv(EnvBrokers); addrs != "" {
-		return external(t, n, addrs)
+		return external(tb, n, addrs)
 	}
 	sharedClusters.Lock()
 	defer sharedClusters.Unlock()
 	if c := sharedClusters.byBrokers[n]; c != nil {
 		return c
 	}
-	c, err := Start(context.WithoutCancel(t.Context()), Config{Brokers: n})
+	c, err := Start(context.WithoutCancel(tb.Context()), Config{Brokers: n})
 	if err != nil {
-		t.Fatalf("start the shared cluster of %d: %v", n, err)
+		tb.Fatalf("start the shared cluster of %d: %v", n, err)
 	}
 	if sharedClusters.byBrokers == nil {
 		sharedClusters.byBrokers = map[int]*Cluster{}
@@ -59,16 +59,16 @@ func Shared(t testing.TB, n int) *Cluster {
 
 // Private starts a cluster for one test, which may break it, and stops it at its end. It skips the test when
 // LATHE_TEST_BROKERS names a cluster: then none is started.
-func Private(t testing.TB, cfg Config) *Cluster {
-	t.Helper()
+func Private(tb testing.TB, cfg Config) *Cluster {
+	tb.Helper()
 	if os.Getenv(EnvBrokers) != "" {
-		t.Skipf("needs a cluster of its own, and %s forbids to start one", EnvBrokers)
+		tb.Skipf("needs a cluster of its own, and %s forbids to start one", EnvBrokers)
 	}
-	c, err := Start(t.Context(), cfg)
+	c, err := Start(tb.Context(), cfg)
 	if err != nil {
-		t.Fatalf("start a cluster: %v", err)
+		tb.Fatalf("start a cluster: %v", err)
 	}
-	t.Cleanup(c.Stop)
+	tb.Cleanup(c.Stop)
 	return c
 }
 
@@ -89,20 +89,20 @@ func StopShared() {
 	clear(sharedClusters.byBrokers)
 }
 
-func external(t testing.TB, n int, addrs string) *Cluster {
-	t.Helper()
+func external(tb testing.TB, n int, addrs string) *Cluster {
+	tb.Helper()
 	c := &Cluster{addrs: strings.Split(addrs, ",")}
 	for field := range strings.SplitSeq(os.Getenv(EnvBrokerPIDs), ",") {
 		if pid, err := strconv.Atoi(field); err == nil {
 			c.pids = append(c.pids, pid)
 		}
 	}
-	size, err := c.size(t.Context())
+	size, err := c.size(tb.Context())
 	if err != nil {
-		t.Fatalf("reach the cluster that %s names: %v", EnvBrokers, err)
+		tb.Fatalf("reach the cluster that %s names: %v", EnvBrokers, err)
 	}
 	if size < n {
-		t.Skipf("needs %d brokers, the cluster that %s names has %d", n, EnvBrokers, size)
+		tb.Skipf("needs %d brokers, the cluster that %s names has %d", n, EnvBrokers, size)
 	}
 	return c
 }

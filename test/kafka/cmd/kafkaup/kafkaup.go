@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 	flags := flag.NewFlagSet("kafkaup", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "kafkaup starts Apache Kafka, runs a command against it, and stops it.\n\n"+
+		say(stderr, "kafkaup starts Apache Kafka, runs a command against it, and stops it.\n\n"+
 			"  kafkaup [flags] [command args...]\n\nflags:")
 		flags.PrintDefaults()
 	}
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0, nil
 	} else if err != nil {
-		return 2, nil //nolint:nilerr // the flag set has printed it
+		return 2, nil // the flag set has printed the error
 	}
 	cluster, err := kafkatest.Start(ctx, kafkatest.Config{Brokers: *brokers, TransactionVersion: *version})
 	if err != nil {
@@ -59,20 +59,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 	}
 	defer cluster.Stop()
 	if *warm > 0 {
-		fmt.Fprintf(stderr, "kafkaup: warming up for %s ...\n", *warm)
+		say(stderr, fmt.Sprintf("kafkaup: warming up for %s ...", *warm))
 		if err := cluster.Warm(ctx, *warm); err != nil {
 			return 1, err
 		}
 	}
 	addrs := strings.Join(cluster.Addrs(), ",")
 	if flags.NArg() == 0 {
-		fmt.Fprintln(stdout, "LATHE_BROKERS="+addrs)
+		say(stdout, "LATHE_BROKERS="+addrs)
 		<-ctx.Done()
 		return 0, nil
 	}
-	fmt.Fprintln(stderr, "LATHE_BROKERS="+addrs) // standard output is the command's
+	say(stderr, "LATHE_BROKERS="+addrs) // standard output is the command's
 	return runCommand(ctx, flags.Args(), environment(cluster, addrs), stdout, stderr)
 }
+
+// say prints a line; where nobody can read it, there is nobody to tell.
+func say(w io.Writer, line string) { _, _ = fmt.Fprintln(w, line) }
 
 func environment(cluster *kafkatest.Cluster, addrs string) []string {
 	var pids []string

@@ -1,0 +1,89 @@
+package e2e_test
+
+// manifest has one agent with every tool that is not gated.
+const manifest = `version: 1
+agents:
+  main:
+    model: script
+    system: You are tested.
+    tools: [look, slow, hold_read, broken, pay, pay_slowly, hold, save, deploy]
+    limits: {parallel: 2, duration: 1m, steps: 6, calls: 12}
+models:
+  script: {provider: scripted, script: script.yaml}
+`
+
+// script answers by the prefix of the turn's id.
+const script = `version: 1
+scenarios:
+  - name: read
+    match: {turn: read-}
+    steps:
+      - calls: [{name: look, arguments: {n: 1}}]
+      - calls: [{name: look, arguments: {n: 2}}, {name: look, arguments: {n: 3}}]
+      - text: "read {{result.1}}"
+  - name: write
+    match: {turn: write-}
+    steps:
+      - calls: [{name: pay, arguments: {n: 1}}]
+      - calls: [{name: save, arguments: {n: 2}}]
+      - calls: [{name: deploy, arguments: {n: 3}}]
+      - text: "written {{result.0}}"
+  - name: both
+    match: {turn: both-}
+    steps:
+      - calls: [{name: look, arguments: {n: 1}}, {name: pay, arguments: {n: 2}}, {name: save, arguments: {n: 3}}]
+      - calls: [{name: look, arguments: {n: 4}}]
+      - text: "both {{result.0}}"
+  - name: save
+    match: {turn: save-}
+    steps:
+      - calls: [{name: save, arguments: {n: 1}}, {name: look, arguments: {n: 2}}]
+      - calls: [{name: save, arguments: {n: 3}}]
+      - text: saved
+  - name: hello
+    match: {turn: hello-}
+    steps: [{text: "hello {{user}}"}]
+  - name: many
+    match: {turn: many-}
+    steps:
+      - calls:
+          - {name: pay_slowly, arguments: {n: 1500}}
+          - {name: pay_slowly, arguments: {n: 1500}}
+          - {name: pay_slowly, arguments: {n: 1500}}
+          - {name: pay_slowly, arguments: {n: 1500}}
+          - {name: pay_slowly, arguments: {n: 1500}}
+          - {name: pay_slowly, arguments: {n: 1500}}
+      - text: all paid
+  - name: hold
+    match: {turn: hold-}
+    steps:
+      - calls: [{name: hold, arguments: {n: 1}}]
+      - text: held
+  - name: wait
+    match: {turn: wait-}
+    steps:
+      - calls: [{name: hold_read, arguments: {n: 1}}]
+      - calls: [{name: pay, arguments: {n: 2}}]
+      - text: waited
+  - name: slow
+    match: {turn: slow-}
+    steps:
+      - calls: [{name: slow, arguments: {n: 30000}}]
+      - text: slow
+  - name: steps
+    match: {turn: steps-}
+    repeat: true
+    steps:
+      - calls: [{name: look, arguments: {n: 1}}]
+  - name: broken
+    match: {turn: broken-}
+    repeat: true
+    steps:
+      - calls: [{name: broken, arguments: {n: 1}}]
+  - name: stream
+    match: {turn: stream-}
+    steps:
+      - calls: [{name: slow, arguments: {n: 20}}]
+      - calls: [{name: pay, arguments: {n: 1}}]
+      - text: streamed
+`
