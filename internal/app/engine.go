@@ -56,12 +56,12 @@ func NewEngine(s *Settings, m *Manifest, p Program, deps EngineDeps) (*Engine, e
 		return nil, fmt.Errorf("configure the models: %w", err)
 	}
 	runtime, err := tools.New(tools.Config{
-		MaxInputBytes: int(s.Limits.InputBytes), MaxRecordBytes: int(s.Limits.RecordBytes),
+		MaxInputBytes: int(s.Limits.InputBytes), MaxResultBytes: int(s.Limits.ResultBytes), MaxRecordBytes: int(s.Limits.RecordBytes),
 	}, tools.Deps{Logger: deps.Logger.With(slog.String("component", "tools")), Program: p.Deps, Propagator: propagation.TraceContext{}})
 	if err != nil {
 		return nil, err
 	}
-	bound, err := runtime.Bind(bindings(m), p.Tools, toolSettings(m, s))
+	bound, err := runtime.Bind(bindings(m), p.Tools, toolSettings(m))
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +134,8 @@ func bindings(m *Manifest) []tools.AgentBinding {
 	return out
 }
 
-// toolSettings are the manifest's settings of tools. A tool that has no max_result_bytes gets the worker's.
-func toolSettings(m *Manifest, s *Settings) map[string]tools.Settings {
+// toolSettings are the manifest's settings of tools.
+func toolSettings(m *Manifest) map[string]tools.Settings {
 	out := make(map[string]tools.Settings, len(m.Tools))
 	for name, t := range m.Tools {
 		out[name] = tools.Settings{
@@ -195,9 +195,6 @@ func modelConfig(name string, m ManifestModel) (llm.Config, error) {
 	}
 	if key := m.APIKey; key != "" {
 		c.Key = func() (string, error) { return key.Reveal(), nil }
-	}
-	if m.Provider == llm.ProviderScripted {
-		c.Timeout, c.Concurrency = 0, 0
 	}
 	if m.Price != nil {
 		c.Price = &llm.Price{InputMicrosPerMTok: m.Price.InputMicrosPerMTok, OutputMicrosPerMTok: m.Price.OutputMicrosPerMTok, CachedMicrosPerMTok: m.Price.CachedMicrosPerMTok}

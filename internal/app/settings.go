@@ -102,12 +102,12 @@ type SASLSettings struct {
 
 // LimitsSettings bound what comes from outside.
 type LimitsSettings struct {
-	RecordBytes    ByteSize `env:"MAX_RECORD_BYTES,default=1MiB" min:"64KiB" max:"1GiB" desc:"largest record read or written: key, value, headers and framing, before compression. The default fits a topic with Kafka's default max.message.bytes; raise both"`
-	InputBytes     ByteSize `env:"MAX_INPUT_BYTES,default=512KiB" min:"1KiB" desc:"largest input of one tool call"`
-	ResultBytes    ByteSize `env:"MAX_RESULT_BYTES,default=512KiB" min:"1KiB" desc:"largest result of a tool that sets no max_result_bytes"`
-	JSONDepth      int      `env:"MAX_JSON_DEPTH,default=64" min:"8" max:"1000" desc:"deepest nesting of JSON in turns, arguments and results"`
-	AvroBlockItems int      `env:"MAX_AVRO_VALUES,default=131072" min:"1024" max:"16777216" desc:"most values in one Avro record: fields and items, nested ones included. An item may take no bytes, so the size alone bounds nothing"`
-	SchemaBytes    ByteSize `env:"MAX_SCHEMA_BYTES,default=256KiB" min:"16KiB" max:"16MiB" desc:"largest schema, with all it refers to, that is taken from the Schema Registry"`
+	RecordBytes ByteSize `env:"MAX_RECORD_BYTES,default=1MiB" min:"64KiB" max:"1GiB" desc:"largest record read or written: key, value, headers and framing, before compression. The default fits a topic with Kafka's default max.message.bytes; raise both"`
+	InputBytes  ByteSize `env:"MAX_INPUT_BYTES,default=512KiB" min:"1KiB" desc:"largest input of one tool call"`
+	ResultBytes ByteSize `env:"MAX_RESULT_BYTES,default=512KiB" min:"1KiB" desc:"largest result of a tool that sets no max_result_bytes"`
+	JSONDepth   int      `env:"MAX_JSON_DEPTH,default=64" min:"8" max:"1000" desc:"deepest nesting of JSON in turns, arguments and results"`
+	AvroValues  int      `env:"MAX_AVRO_VALUES,default=131072" min:"1024" max:"16777216" desc:"most values in one Avro record: fields and items, nested ones included. An item may take no bytes, so the size alone bounds nothing"`
+	SchemaBytes ByteSize `env:"MAX_SCHEMA_BYTES,default=256KiB" min:"16KiB" max:"16MiB" desc:"largest schema, with all it refers to, that is taken from the Schema Registry"`
 }
 
 // TurnLimits bound one turn. In the settings they hold for agents that set none of their own; in the manifest they are an

@@ -44,7 +44,7 @@ func TestSettings_HaveTheDocumentedDefaults(t *testing.T) {
 		Registry: RegistrySettings{Timeout: 5 * time.Second},
 		Limits: LimitsSettings{
 			RecordBytes: 1 << 20, InputBytes: 512 << 10, ResultBytes: 512 << 10, JSONDepth: 64,
-			AvroBlockItems: 131072, SchemaBytes: 256 << 10,
+			AvroValues: 131072, SchemaBytes: 256 << 10,
 		},
 		Turn: TurnLimits{
 			Steps: 16, Calls: 64, Parallel: 8, ConsecutiveFailures: 3, Duration: 10 * time.Minute, ContextBytes: 2 << 20,

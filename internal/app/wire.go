@@ -15,7 +15,7 @@ import (
 // KafkaConfig is how the settings say to reach the brokers.
 func KafkaConfig(s *Settings, version string, logger *slog.Logger) kafka.Config {
 	return kafka.Config{
-		Brokers: s.Brokers, ClientID: s.App + "-" + s.InstanceID, Version: version, Logger: logger,
+		Brokers: s.Brokers, ClientID: s.App + "-" + s.InstanceID, Version: version, Rack: s.Rack, Logger: logger,
 		TLS: kafka.TLS{
 			Enabled: s.TLS.Enabled, CAPath: s.TLS.CAPath, CertPath: s.TLS.CertPath, KeyPath: s.TLS.KeyPath,
 			ServerName: s.TLS.ServerName, InsecureSkipVerify: s.TLS.InsecureSkipVerify,
@@ -39,16 +39,24 @@ func NewRegistry(s *Settings) (*kafka.Registry, error) {
 	if r.URL == "" {
 		return nil, nil //nolint:nilnil // No registry is set, which is no error.
 	}
-	return kafka.NewRegistry(kafka.RegistryConfig{
-		URL: r.URL, Username: r.Username, Password: r.Password.Reveal(), Token: r.Token.Reveal(),
+	c := kafka.RegistryConfig{
+		URL: r.URL, Username: r.Username, PasswordPath: r.PasswordPath, TokenPath: r.TokenPath,
 		TLS: kafka.TLS{CAPath: r.CAPath}, Timeout: r.Timeout, MaxSchemaBytes: int(s.Limits.SchemaBytes),
-	})
+	}
+	// A secret that came from a file is read again for each request.
+	if c.PasswordPath == "" {
+		c.Password = r.Password.Reveal()
+	}
+	if c.TokenPath == "" {
+		c.Token = r.Token.Reveal()
+	}
+	return kafka.NewRegistry(c)
 }
 
 // NewDecoder is the decoder of every topic. registry may be nil.
 func NewDecoder(s *Settings, registry *kafka.Registry) *schemas.Decoder {
 	o := schemas.DecoderOptions{
-		MaxBytes: int(s.Limits.RecordBytes), MaxDepth: s.Limits.JSONDepth, MaxValues: s.Limits.AvroBlockItems,
+		MaxBytes: int(s.Limits.RecordBytes), MaxDepth: s.Limits.JSONDepth, MaxValues: s.Limits.AvroValues,
 		MaxSchemaBytes: int(s.Limits.SchemaBytes),
 	}
 	if registry != nil {
@@ -110,7 +118,7 @@ func consumerConfig(s *Settings, instance string, incarnation uint64, topics kaf
 		Turns: consumerTopic(topics.Turns), Changelog: consumerTopic(topics.Changelog), DeadLetters: consumerTopic(topics.DLQ),
 		ChangelogDeleteRetention: topics.Changelog.DeleteRetention,
 		Outputs:                  []consumer.Topic{consumerTopic(topics.ToolEvents), consumerTopic(topics.TurnEvents)},
-		Group:                    s.App, InstanceID: s.InstanceID, Protocol: consumer.Protocol(s.GroupProtocol), SessionTimeout: s.SessionTimeout,
+		Group:                    s.App, Rack: s.Rack, InstanceID: s.InstanceID, Protocol: consumer.Protocol(s.GroupProtocol), SessionTimeout: s.SessionTimeout,
 		Partitioner: consumer.Partitioner(s.Topic.TurnsPartitioner), MaxTurnBytes: int(s.Limits.RecordBytes),
 		Window: s.MaxInFlightPerPartition, MaxInFlight: s.MaxInFlight, MaxBufferedBytes: int64(s.MaxBufferedBytes),
 		DrainBudget: s.DrainBudget,

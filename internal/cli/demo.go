@@ -77,32 +77,41 @@ type demo struct {
 	out      io.Writer
 }
 
-func runDemo(ctx context.Context, env Env) (err error) {
+func runDemo(ctx context.Context, env Env) error {
 	began := time.Now()
+	e, err := playDemo(ctx, env)
+	if err != nil {
+		return err
+	}
+	if !printPromises(env.Stdout, e.promises()) {
+		return errors.New("a promise was not held")
+	}
+	fmt.Fprintf(env.Stdout, "\nAll held, in %.1f s. Next: `worker help run`, or the README's \"Against my Kafka\".\n", time.Since(began).Seconds())
+	return nil
+}
+
+// playDemo plays the demo on a broker of its own and returns the evidence.
+func playDemo(ctx context.Context, env Env) (e evidence, err error) {
 	d := &demo{env: env, out: env.Stdout}
 	if d.dir, err = os.MkdirTemp("", "lathe-demo-"); err != nil {
-		return fmt.Errorf("make a folder for the demo: %w", err)
+		return e, fmt.Errorf("make a folder for the demo: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
 	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "lathe.turns"), kfake.DefaultNumPartitions(4), kfake.GroupMinSessionTimeout(time.Second))
 	if err != nil {
-		return fmt.Errorf("start the embedded broker: %w", err)
+		return e, fmt.Errorf("start the embedded broker: %w", err)
 	}
 	defer broker.Close()
 	d.brokers = strings.Join(broker.ListenAddrs(), ",")
 	fmt.Fprintf(d.out, "broker   embedded, on %s\n", d.brokers)
 	if err := d.prepare(ctx); err != nil {
-		return err
+		return e, err
 	}
-	e, err := d.play(ctx)
-	if err != nil {
-		return errors.Join(err, d.kill())
+	if e, err = d.play(ctx); err != nil {
+		return e, errors.Join(err, d.kill())
 	}
-	if e.refusal = bindGated(); !printPromises(d.out, e.promises()) {
-		return errors.New("a promise was not held")
-	}
-	fmt.Fprintf(d.out, "\nAll held, in %.1f s. Next: `worker help run`, or the README's \"Against my Kafka\".\n", time.Since(began).Seconds())
-	return nil
+	e.refusal = bindGated()
+	return e, nil
 }
 
 // prepare writes the demo's files and makes the settings that demo and worker share.

@@ -118,6 +118,10 @@ func (b *bed) restart(worker string) {
 // commit commits all that waits, in one cycle, and returns the changelog records and the outputs of it.
 func (b *bed) commit() (records []statestore.Record, outputs []*statestore.Output) {
 	b.t.Helper()
+	select {
+	case <-b.wake:
+	default:
+	}
 	batch, err := b.part.Take(1<<30, 1<<30)
 	if err != nil {
 		b.t.Fatalf("Take: %v", err)

@@ -86,7 +86,7 @@ func secret(value, path string) (string, error) {
 	if path == "" {
 		return value, nil
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := os.ReadFile(path) //nolint:gosec // the operator says which file
 	if err != nil {
 		return "", fmt.Errorf("read a secret: %w", err)
 	}

@@ -13,9 +13,9 @@ func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
 
 func TestTopics_OnKafka(t *testing.T) {
 	t.Parallel()
-	topicSuite(t, func(t testing.TB, brokers int) topicCluster {
-		t.Helper()
-		return topicCluster{addrs: kafkatest.Shared(t, brokers).Addrs(), names: kafkatest.Name}
+	topicSuite(t, func(tb testing.TB, brokers int) topicCluster {
+		tb.Helper()
+		return topicCluster{addrs: kafkatest.Shared(tb, brokers).Addrs(), names: kafkatest.Name}
 	})
 }
 

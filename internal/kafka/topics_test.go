@@ -254,10 +254,10 @@ func (x *topicTest) existing() []string {
 
 func TestTopics_OnKfake(t *testing.T) {
 	t.Parallel()
-	topicSuite(t, func(t testing.TB, brokers int) topicCluster {
-		t.Helper()
+	topicSuite(t, func(tb testing.TB, brokers int) topicCluster {
+		tb.Helper()
 		return topicCluster{
-			addrs: newFake(t, kfake.NumBrokers(brokers)).ListenAddrs(),
+			addrs: newFake(tb, kfake.NumBrokers(brokers)).ListenAddrs(),
 			names: func(testing.TB) string { return "lathe" },
 		}
 	})

@@ -83,7 +83,7 @@ func (c *candidate) bindTo(a AgentBinding, limits Config) (*boundTool, []problem
 		}
 	}
 	if t.maxResult == 0 {
-		t.maxResult = min(defaultMaxResultBytes, limits.MaxRecordBytes)
+		t.maxResult = min(limits.MaxResultBytes, limits.MaxRecordBytes)
 	}
 	if c.input == nil {
 		return t, nil

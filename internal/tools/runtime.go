@@ -16,6 +16,8 @@ import (
 type Config struct {
 	// MaxInputBytes bounds the arguments of one call: 512 KiB by default.
 	MaxInputBytes int
+	// MaxResultBytes bounds the results of tools that set no limit of their own: 512 KiB by default.
+	MaxResultBytes int
 	// MaxRecordBytes is what one output record can hold; no tool may give larger results. 1 MiB by default.
 	MaxRecordBytes int
 }
@@ -23,6 +25,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.MaxInputBytes == 0 {
 		c.MaxInputBytes = 512 << 10
+	}
+	if c.MaxResultBytes == 0 {
+		c.MaxResultBytes = defaultMaxResultBytes
 	}
 	if c.MaxRecordBytes == 0 {
 		c.MaxRecordBytes = 1 << 20
@@ -34,6 +39,9 @@ func (c Config) validate() error {
 	var faults []error
 	if c.MaxInputBytes < 0 {
 		faults = append(faults, fmt.Errorf("MaxInputBytes is %d", c.MaxInputBytes))
+	}
+	if c.MaxResultBytes < 0 {
+		faults = append(faults, fmt.Errorf("MaxResultBytes is %d", c.MaxResultBytes))
 	}
 	if c.MaxRecordBytes < 0 {
 		faults = append(faults, fmt.Errorf("MaxRecordBytes is %d", c.MaxRecordBytes))

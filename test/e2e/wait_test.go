@@ -1,6 +1,10 @@
 package e2e_test
 
-import "time"
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
 
 // eventually returns when the condition holds.
 func (b *bed) eventually(what string, holds func() bool) {
@@ -15,4 +19,25 @@ func (b *bed) eventually(what string, holds func() bool) {
 			b.Fatalf("not in %s: %s", patience, what)
 		}
 	}
+}
+
+// awaitCommitted waits until the group has done all that was sent.
+func (b *bed) awaitCommitted() {
+	b.Helper()
+	b.eventually("the group has committed all that was sent", func() bool {
+		ends, err := b.adm.ListEndOffsets(b.ctx, b.topic("turns"))
+		if err != nil || ends.Error() != nil {
+			return false
+		}
+		committed, err := b.adm.FetchOffsets(b.ctx, b.app)
+		if err != nil {
+			return false
+		}
+		done := true
+		ends.Each(func(o kadm.ListedOffset) {
+			c, ok := committed.Lookup(o.Topic, o.Partition)
+			done = done && (o.Offset == 0 || ok && c.At == o.Offset)
+		})
+		return done
+	})
 }

@@ -107,9 +107,9 @@ func (p *producer) begin() {
 	p.f.must(p.BeginTransaction())
 }
 
-// produce writes one record and returns the broker's answer.
-func (p *producer) produce(partition int32, value string) error {
-	r := &kgo.Record{Topic: p.f.topic, Partition: partition, Value: []byte(value)}
+// produce writes one record to partition 0 and returns the broker's answer.
+func (p *producer) produce(value string) error {
+	r := &kgo.Record{Topic: p.f.topic, Value: []byte(value)}
 	return p.ProduceSync(p.f.ctx, r).FirstErr()
 }
 
@@ -208,7 +208,7 @@ func (f *fixture) values() []string {
 	const last = "the last record"
 	p := f.producer(kafkatest.Name(f))
 	p.begin()
-	f.must(p.produce(0, last))
+	f.must(p.produce(last))
 	f.must(p.end(kgo.TryCommit))
 	cl := f.cluster.Client(f, kgo.ConsumeTopics(f.topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))

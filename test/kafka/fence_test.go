@@ -90,7 +90,7 @@ func (f *fixture) answer(who groupMetadata, partitions ...int32) map[int32]error
 	f.Helper()
 	p := f.producer(kafkatest.Name(f))
 	p.begin()
-	f.must(p.produce(0, "in a transaction that is aborted"))
+	f.must(p.produce("in a transaction that is aborted"))
 	offsets := map[int32]int64{}
 	for _, partition := range partitions {
 		offsets[partition] = 1
@@ -196,7 +196,7 @@ func TestFence_ACommitAfterRefusedOffsetsGoesThrough(t *testing.T) {
 	stale.generation--
 	p := f.producer(kafkatest.Name(t))
 	p.begin()
-	f.must(p.produce(0, "committed although its offset was refused"))
+	f.must(p.produce("committed although its offset was refused"))
 	f.want("the offset", p.commitOffsets(stale, "", map[int32]int64{0: 1})[0], kerr.IllegalGeneration)
 	f.want("the commit", p.end(kgo.TryCommit), nil)
 	if got := f.values(); len(got) != 1 {

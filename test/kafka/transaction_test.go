@@ -39,7 +39,7 @@ func TestTimeout_ANewClientWorksWhateverTheOldOneTriedNext(t *testing.T) {
 			f.want("the commit", p.end(kgo.TryCommit), kerr.InvalidTxnState)
 		}},
 		{"produce", func(f *fixture, p *producer) {
-			f.want("the record", p.produce(0, "late"), kerr.InvalidProducerEpoch)
+			f.want("the record", p.produce("late"), kerr.InvalidProducerEpoch)
 			f.want("the commit", p.end(kgo.TryCommit), kerr.OperationNotAttempted)
 		}},
 		{"abort", func(f *fixture, p *producer) {
@@ -53,13 +53,13 @@ func TestTimeout_ANewClientWorksWhateverTheOldOneTriedNext(t *testing.T) {
 			id := kafkatest.Name(t)
 			old := f.producer(id, kgo.TransactionTimeout(time.Second))
 			old.begin()
-			f.must(old.produce(0, "timed out"))
+			f.must(old.produce("timed out"))
 			f.awaitState(id, "CompleteAbort")
 			tc.next(f, old)
 
 			fresh := f.producer(id)
 			fresh.begin()
-			f.must(fresh.produce(0, "after"))
+			f.must(fresh.produce("after"))
 			f.must(fresh.end(kgo.TryCommit))
 			if got := f.values(); !slices.Equal(got, []string{"after"}) {
 				t.Errorf("readers see %q, want only what came after", got)
@@ -74,7 +74,7 @@ func TestInitProducerID_TakesOverAnOpenTransactionAndFencesItsOwner(t *testing.T
 	id := kafkatest.Name(t)
 	old := f.producer(id)
 	old.begin()
-	f.must(old.produce(0, "of the old owner"))
+	f.must(old.produce("of the old owner"))
 	oldID, oldEpoch := old.identity()
 
 	fresh := f.producer(id)
@@ -85,11 +85,11 @@ func TestInitProducerID_TakesOverAnOpenTransactionAndFencesItsOwner(t *testing.T
 	if got := f.state(id); got != "Empty" {
 		t.Errorf("the transaction is %s, want it ended (Empty)", got)
 	}
-	f.want("a record of the old owner", old.produce(0, "late"), kerr.InvalidProducerEpoch)
+	f.want("a record of the old owner", old.produce("late"), kerr.InvalidProducerEpoch)
 	f.want("its commit", old.end(kgo.TryCommit), kerr.OperationNotAttempted)
 	f.want("its abort", old.end(kgo.TryAbort), kerr.ProducerFenced)
 	fresh.begin()
-	f.must(fresh.produce(0, "of the new owner"))
+	f.must(fresh.produce("of the new owner"))
 	f.must(fresh.end(kgo.TryCommit))
 	if got := f.values(); !slices.Equal(got, []string{"of the new owner"}) {
 		t.Errorf("readers see %q", got)
@@ -103,7 +103,7 @@ func TestEpoch_RisesByOneWithEachTransaction(t *testing.T) {
 	_, before := p.identity()
 	for i, how := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort, kgo.TryCommit, kgo.TryCommit} {
 		p.begin()
-		f.must(p.produce(0, "x"))
+		f.must(p.produce("x"))
 		f.must(p.end(how))
 		if _, now := p.identity(); int(now) != int(before)+i+1 {
 			t.Errorf("after %d transactions the epoch went from %d to %d", i+1, before, now)
@@ -116,7 +116,7 @@ func TestAddOffsetsToTxn_IsAcceptedUnderTransactionVersion2(t *testing.T) {
 	f := newFixture(t, kafkatest.Shared(t, 1), 1)
 	p := f.producer(kafkatest.Name(t))
 	p.begin()
-	f.must(p.produce(0, "x"))
+	f.must(p.produce("x"))
 	p.addOffsets()
 	f.want("the offset", p.commitOffsets(nobody(), "m", map[int32]int64{0: 1})[0], nil)
 	f.must(p.end(kgo.TryCommit))
@@ -144,11 +144,11 @@ func TestTransactionVersion1_NeedsAddOffsetsToTxnFirstAndKeepsTheEpoch(t *testin
 	p := f.producer(kafkatest.Name(t), kgo.MaxVersions(versions))
 	_, before := p.identity()
 	p.begin()
-	f.must(p.produce(0, "without"))
+	f.must(p.produce("without"))
 	f.want("the offset without AddOffsetsToTxn", p.commitOffsets(nobody(), "", map[int32]int64{0: 1})[0], kerr.TransactionAbortable)
 	f.must(p.end(kgo.TryAbort))
 	p.begin()
-	f.must(p.produce(0, "with"))
+	f.must(p.produce("with"))
 	p.addOffsets()
 	f.want("the offset with AddOffsetsToTxn", p.commitOffsets(nobody(), "", map[int32]int64{0: 2})[0], nil)
 	f.must(p.end(kgo.TryCommit))
@@ -166,8 +166,8 @@ func TestOffsets_OfALaterSlotStayWhenAnEarlierOneEndsAfterIt(t *testing.T) {
 	earlier, later := f.producer(kafkatest.Name(t)), f.producer(kafkatest.Name(t))
 	earlier.begin()
 	later.begin()
-	f.must(earlier.produce(0, "earlier"))
-	f.must(later.produce(0, "later"))
+	f.must(earlier.produce("earlier"))
+	f.must(later.produce("later"))
 	f.want("the earlier offset", earlier.commitOffsets(nobody(), "earlier", map[int32]int64{0: 10})[0], nil)
 	f.want("the later offset", later.commitOffsets(nobody(), "later", map[int32]int64{0: 20})[0], nil)
 	f.must(later.end(kgo.TryCommit))

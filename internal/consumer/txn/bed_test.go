@@ -42,9 +42,9 @@ func newBed(t testing.TB, version int, name string, w *wires, opts ...kgo.Opt) *
 		input: name + "-in", output: name + "-out", changelog: name + "-changelog",
 	}
 	b.admin = kadm.NewClient(b.client())
-	b.createTopic(b.output, bedPartitions)
-	b.createTopic(b.changelog, bedPartitions)
-	b.inputID = b.createTopic(b.input, bedPartitions)
+	b.createTopic(b.output, bedPartitions, -1)
+	b.createTopic(b.changelog, bedPartitions, -1)
+	b.inputID = b.createTopic(b.input, bedPartitions, -1)
 	b.join()
 	return b
 }
@@ -57,9 +57,9 @@ func (b *bed) client(opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-func (b *bed) createTopic(topic string, partitions int32) [16]byte {
+func (b *bed) createTopic(topic string, partitions int32, replicas int16) [16]byte {
 	b.t.Helper()
-	made, err := b.admin.CreateTopic(b.t.Context(), partitions, -1, nil, topic)
+	made, err := b.admin.CreateTopic(b.t.Context(), partitions, replicas, nil, topic)
 	must(b.t, err)
 	// A broker may be slow to learn of the topic: ask the leaders.
 	for {

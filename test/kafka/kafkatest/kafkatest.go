@@ -199,7 +199,7 @@ func lockedDir(parent string) (string, *os.File, error) {
 func removeStale(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
 	for _, dir := range dirs {
-		lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
+		lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0) //nolint:gosec // a folder of this package
 		if err != nil {
 			continue // just being made, or not ours
 		}

@@ -1,0 +1,77 @@
+package e2e_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/lathe-run/lathe/schemas"
+)
+
+// points are before and after each numbered step of the commit cycle.
+func points() []string {
+	out := []string{"before:take"}
+	for _, step := range []string{"begin", "announce", "produce", "flush", "offsets", "check", "end"} {
+		out = append(out, "before:"+step, "after:"+step)
+	}
+	return append(out, "before:settle", "after:settle")
+}
+
+// sendMixed sends a handful of turns that read, that change something, and both, in sessions.
+func (b *bed) sendMixed() {
+	b.Helper()
+	doubtful := []string{schemas.StatusCompleted, schemas.StatusIndeterminate}
+	b.send("read-1", "ann")
+	b.send("write-1", "ann", doubtful...)
+	b.send("read-2", "ann")
+	b.send("both-1", "ben", doubtful...)
+	b.send("write-2", "ben", doubtful...)
+	b.send("save-1", "cleo")
+	b.send("hello-1", "dan")
+}
+
+// sendAgain produces every turn once more.
+func (b *bed) sendAgain() {
+	b.Helper()
+	for _, s := range b.sent {
+		ev, _ := turn(s.id, s.session)
+		b.sendEvent(ev)
+	}
+}
+
+// TestKilledAtEveryStep kills a worker before and after each step of a commit cycle and starts it again. What it was sent
+// is sent twice, once before and once after the crash.
+func TestKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
+	for i, point := range points() {
+		for _, passing := range passings123(newCluster(t), i) {
+			t.Run(fmt.Sprintf("%s/%d", point, passing), func(t *testing.T) {
+				t.Parallel()
+				b := newBed(t, newCluster(t))
+				b.createTurns()
+				b.sendMixed()
+				trap := fmt.Sprintf("kill:%s:%d", point, passing)
+				b.start("w-0", envSignals+"="+trap).awaitKilled()
+				second := b.start("w-0")
+				r := b.reader()
+				r.allEnded()
+				r.toEnd()
+				events, calls := len(r.outputs), len(b.ledger())
+				b.sendAgain()
+				b.awaitCommitted()
+				second.drain()
+				r.check()
+				if len(r.outputs) != events || len(b.ledger()) != calls {
+					t.Errorf("sent again: %d events and %d lines in the ledger, want %d and %d", len(r.outputs), len(b.ledger()), events, calls)
+				}
+			})
+		}
+	}
+}
+
+// passings123 are the passings of a point that a worker is killed at: all three on a real broker, one of them on the fake.
+func passings123(c *cluster, point int) []int {
+	if c.real {
+		return []int{1, 2, 3}
+	}
+	return []int{1 + point%3}
+}
