@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/lathe-run/lathe/internal/statestore"
 )
 
@@ -26,6 +24,9 @@ type partition struct {
 	cancel     context.CancelCauseFunc
 	intake     context.Context //nolint:containedctx // As above.
 	stopIntake context.CancelFunc
+
+	// prior is the assignment of the same partition before this one, if it was not told to be over; nil as a rule.
+	prior *partition
 
 	// ended is closed when the state is gone or halted, detached when its effects are dropped and no cycle holds it, restored
 	// when nothing reads the changelog for it any more.
@@ -66,7 +67,7 @@ type partition struct {
 		idle      chan struct{}
 		lanes     map[string]*lane
 		queued    int
-		backlog   []*kgo.Record
+		backlog   []arrival
 		bytes     int64
 		fault     error
 		waiting   string
@@ -75,10 +76,9 @@ type partition struct {
 		committed int64
 	}
 
-	pause struct {
-		sync.Mutex
-		on bool
-	}
+	// paused says that nothing is fetched; pausing is held while that changes.
+	paused  atomic.Bool
+	pausing sync.Mutex
 }
 
 // committed is what the group had for a partition when it was assigned.

@@ -190,7 +190,7 @@ func (b *bed) start(changes ...func(*setup)) *process {
 			Turns: b.turns, Changelog: b.changelog, DeadLetters: b.letters, Outputs: []Topic{b.output},
 			Group: b.name, FetchMaxWait: 20 * time.Millisecond, DrainBudget: 5 * time.Second,
 			SessionTimeout: 6 * time.Second, HeartbeatInterval: 100 * time.Millisecond,
-			Txn: txn.Config{App: b.name, Instance: "pod-" + strconv.Itoa(rand.IntN(1 << 30)), Incarnation: rand.Uint64(), TransactionVersion: b.version},
+			Txn: txn.Config{App: b.name, Instance: "pod-" + strconv.Itoa(rand.IntN(1<<30)), Incarnation: rand.Uint64(), TransactionVersion: b.version},
 		},
 		deps:    Deps{Decoder: schemas.NewDecoder(schemas.DecoderOptions{}), NewClient: b.newClient, Logger: slog.New(slog.DiscardHandler)},
 		handler: &echo{topic: b.output.Name},
@@ -217,10 +217,14 @@ func (b *bed) start(changes ...func(*setup)) *process {
 	return p
 }
 
-func onDisk(fs vfs.FS) func(*setup)         { return func(s *setup) { s.fs = fs } }
-func with(f func(*Config)) func(*setup)     { return func(s *setup) { f(&s.cfg) } }
-func handling(e *echo) func(*setup)         { return func(s *setup) { e.topic = s.handler.topic; s.handler = e } }
-func (p *process) status() map[int32]string { return p.statusOf(func(s PartitionStatus) string { return s.State }) }
+func onDisk(fs vfs.FS) func(*setup)     { return func(s *setup) { s.fs = fs } }
+func with(f func(*Config)) func(*setup) { return func(s *setup) { f(&s.cfg) } }
+func handling(e *echo) func(*setup) {
+	return func(s *setup) { e.topic = s.handler.topic; s.handler = e }
+}
+func (p *process) status() map[int32]string {
+	return p.statusOf(func(s PartitionStatus) string { return s.State })
+}
 
 func (p *process) statusOf(f func(PartitionStatus) string) map[int32]string {
 	out := map[int32]string{}

@@ -671,4 +671,3 @@ func resumedFirst(b *bed) {
 	}
 	p.end()
 }
-

@@ -62,7 +62,7 @@ func (w *Worker) deadLetterOutput(rec *Record, reason *schemas.Error) statestore
 		out.Partition = -1
 	}
 	own := w.reasonHeaders(rec, reason)
-	if recordSize(rec.Key, rec.value, rec.Headers)+headersSize(own)+batchOverhead > limit {
+	if rec.batch || recordSize(rec.Key, rec.value, rec.Headers)+headersSize(own)+batchOverhead > limit {
 		own = append(own, cutHeaders(rec)...)
 		out.Key, out.Value = cut(rec.Key, cutPart), cut(rec.value, min(cutValue, limit/2))
 	}

@@ -37,6 +37,9 @@ func (w *Worker) read(ctx context.Context, rec *Record) *schemas.Error {
 	}
 	decoded, err := w.guardedDecode(ctx, rec)
 	if err != nil {
+		if decoded != nil { // What is wrong is not who asks: the refusal can be told to them.
+			rec.Event = decoded.Event
+		}
 		return refusal(err)
 	}
 	rec.Event, rec.Hash, rec.Encoding = decoded.Event, decoded.Hash, decoded.Encoding

@@ -10,14 +10,21 @@ import (
 	"github.com/lathe-run/lathe/schemas"
 )
 
+// arrival is a record that waits for its turn.
+type arrival struct {
+	raw *kgo.Record
+	// refused is why it is not even to be decoded.
+	refused *schemas.Error
+}
+
 // offer takes polled records. It is called by the poll goroutine, which never waits: what the window has no place for waits here,
 // and the partition is paused when that is too much.
 func (p *partition) offer(records []*kgo.Record, highWater int64) {
 	p.mu.Lock()
 	p.mu.highWater = highWater
 	if len(records) > 0 && p.intake.Err() == nil {
-		p.mu.backlog = append(p.mu.backlog, records...)
 		for _, r := range records {
+			p.mu.backlog = append(p.mu.backlog, arrival{raw: r})
 			p.mu.bytes += recordBytes(r)
 		}
 		p.mu.fetched = records[len(records)-1].Offset + 1
@@ -25,6 +32,19 @@ func (p *partition) offer(records []*kgo.Record, highWater int64) {
 	p.mu.Unlock()
 	signal(p.arrived)
 	p.syncPause()
+}
+
+// offerRefused takes the remains of a batch that cannot be read, in the place of its records.
+func (p *partition) offerRefused(remains *kgo.Record, reason *schemas.Error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.intake.Err() != nil {
+		return
+	}
+	p.mu.backlog = append(p.mu.backlog, arrival{raw: remains, refused: reason})
+	p.mu.bytes += recordBytes(remains)
+	p.mu.fetched = remains.Offset + 1
+	signal(p.arrived)
 }
 
 // recordBytes is about what a record holds in memory.
@@ -47,8 +67,8 @@ const (
 // syncPause pauses fetching when too much waits and resumes it when half of that is left, so that fetched records are seldom
 // thrown away. The lock keeps two callers from crossing.
 func (p *partition) syncPause() {
-	p.pause.Lock()
-	defer p.pause.Unlock()
+	p.pausing.Lock()
+	defer p.pausing.Unlock()
 	if p.is() != stateRunning {
 		return // Who changed the state decides.
 	}
@@ -56,22 +76,22 @@ func (p *partition) syncPause() {
 	p.mu.Lock()
 	n, bytes := len(p.mu.backlog), p.mu.bytes
 	p.mu.Unlock()
-	switch {
-	case !p.pause.on && (n >= maxBacklog || bytes >= limit):
+	switch on := p.paused.Load(); {
+	case !on && (n >= maxBacklog || bytes >= limit):
 		p.pauseLocked(true)
-	case p.pause.on && n <= maxBacklog/2 && bytes <= limit/2:
+	case on && n <= maxBacklog/2 && bytes <= limit/2:
 		p.pauseLocked(false)
 	}
 }
 
 func (p *partition) setPause(on bool) {
-	p.pause.Lock()
-	defer p.pause.Unlock()
+	p.pausing.Lock()
+	defer p.pausing.Unlock()
 	p.pauseLocked(on)
 }
 
 func (p *partition) pauseLocked(on bool) {
-	p.pause.on = on
+	p.paused.Store(on)
 	if g := p.w.group(); g != nil {
 		pauseFetch(g, p.w.cfg.Turns.Name, p.id, on)
 	}
@@ -100,11 +120,11 @@ func (p *partition) dispatch() {
 		return
 	}
 	for {
-		raw, ok := p.next()
+		a, ok := p.next()
 		if !ok || !p.acquire() {
 			return
 		}
-		p.take(raw)
+		p.take(a)
 	}
 }
 
@@ -129,24 +149,26 @@ func (p *partition) resume() bool {
 }
 
 // next waits for the next record of the backlog.
-func (p *partition) next() (*kgo.Record, bool) {
+func (p *partition) next() (arrival, bool) {
 	for {
 		p.mu.Lock()
 		if len(p.mu.backlog) > 0 {
-			raw := p.mu.backlog[0]
-			p.mu.backlog[0] = nil
+			a := p.mu.backlog[0]
+			p.mu.backlog[0] = arrival{}
 			p.mu.backlog = p.mu.backlog[1:]
-			p.mu.bytes -= recordBytes(raw)
+			p.mu.bytes -= recordBytes(a.raw)
 			p.mu.Unlock()
-			p.syncPause()
-			return raw, p.intake.Err() == nil
+			if p.paused.Load() {
+				p.syncPause()
+			}
+			return a, p.intake.Err() == nil
 		}
 		p.mu.backlog = nil
 		p.mu.Unlock()
 		select {
 		case <-p.arrived:
 		case <-p.intake.Done():
-			return nil, false
+			return arrival{}, false
 		}
 	}
 }
@@ -178,28 +200,33 @@ func (p *partition) acquire() bool {
 }
 
 // take hands one record on. It holds a place, which goes with the turn or is given back.
-func (p *partition) take(raw *kgo.Record) {
+func (p *partition) take(a arrival) {
 	p.mu.Lock()
-	fresh := p.mu.tracker.Deliver(raw.Offset)
+	fresh := p.mu.tracker.Deliver(a.raw.Offset)
 	p.mu.Unlock()
-	if !fresh { // Its effect was committed before.
+	if !fresh || !p.route(a) { // Not fresh: its effect was committed before.
 		p.w.release(p)
-		return
 	}
-	rec := newRecord(raw)
-	reason, ok := p.decode(rec)
-	if !ok || reason != nil || rec.Event.Type == schemas.InputCancel {
-		defer p.w.release(p)
+}
+
+// route decodes a record and does with it what it is. It reports whether its place went with it.
+func (p *partition) route(a arrival) bool {
+	rec := newRecord(a.raw)
+	rec.batch = a.refused != nil
+	reason, ok := a.refused, true
+	if reason == nil {
+		reason, ok = p.decode(rec)
 	}
 	switch {
-	case !ok:
+	case !ok: // Intake has stopped.
 	case reason != nil:
 		p.deadLetter(rec, reason)
 	case rec.Event.Type == schemas.InputCancel:
 		p.settleTask(rec, p.guarded(func() error { return p.handler.Cancel(p.ctx, rec) }))
-	case !p.push(rec.Event.SessionID, task{rec: rec}):
-		p.w.release(p)
+	default:
+		return p.push(rec.Event.SessionID, task{rec: rec})
 	}
+	return false
 }
 
 // Registry retries.

@@ -104,9 +104,12 @@ func (w *Worker) assigned(work context.Context, g *kgo.Client, ids []int32) {
 		}
 		if !closing {
 			w.mu.epoch++
-			w.mu.partitions[id] = w.newPartition(work, id, w.mu.epoch)
+			p := w.newPartition(work, id, w.mu.epoch)
+			p.prior = w.mu.partitions[id]
+			w.mu.partitions[id] = p
 		}
 	}
+	w.shareOutLocked()
 	w.mu.Unlock()
 	if len(strange) > 0 {
 		w.fail(work, &PartitionCountError{Topic: w.cfg.Turns.Name, Was: w.cfg.Turns.Partitions, Is: max(w.cfg.Turns.Partitions, strange[len(strange)-1]) + 1})
@@ -188,16 +191,9 @@ func (w *Worker) lost(ctx context.Context, g *kgo.Client, ids []int32) {
 // forget waits until no cycle holds the partitions, and lets their pauses go: they would outlive the assignment.
 func (w *Worker) forget(g *kgo.Client, ids []int32) {
 	for _, id := range ids {
-		p := w.partition(id)
-		if p == nil {
-			continue
+		if p := w.partition(id); p != nil {
+			w.dropPartition(p)
 		}
-		<-p.detached
-		w.mu.Lock()
-		if w.mu.partitions[id] == p {
-			delete(w.mu.partitions, id)
-		}
-		w.mu.Unlock()
 	}
 	g.ResumeFetchPartitions(map[string][]int32{w.cfg.Turns.Name: ids})
 }
@@ -238,7 +234,7 @@ func isRefusal(err error) bool {
 
 // isGone reports whether a topic was deleted, or made again under its name.
 func isGone(err error) bool {
-	return errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, errChangelogID)
+	return errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, errTopicID)
 }
 
 // forceRebalance makes the client look at its membership at once.

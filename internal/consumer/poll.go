@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lathe-run/lathe/schemas"
 )
 
 // consume joins the group and polls until the worker has to end. It returns the client it was a member with, still in the group,
@@ -56,12 +58,7 @@ func (w *Worker) consumeAs(ctx, work context.Context, g *kgo.Client) (again bool
 // dropGone forgets the partitions of a membership that is over.
 func (w *Worker) dropGone() {
 	for _, p := range w.all() {
-		<-p.detached
-		w.mu.Lock()
-		if w.mu.partitions[p.id] == p {
-			delete(w.mu.partitions, p.id)
-		}
-		w.mu.Unlock()
+		w.dropPartition(p)
 	}
 }
 
@@ -152,6 +149,7 @@ func (w *Worker) route(ctx context.Context, fetches kgo.Fetches) {
 // fetchFault does what an error of a fetch asks for. What the client retries by itself is left to it.
 func (w *Worker) fetchFault(ctx context.Context, p *partition, topic string, err error) {
 	loss, lossy := errors.AsType[*kgo.ErrDataLoss](err)
+	tooLarge, _ := errors.AsType[*kgo.ErrDecompressTooLarge](err)
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
 		return
@@ -163,6 +161,11 @@ func (w *Worker) fetchFault(ctx context.Context, p *partition, topic string, err
 		w.dataLoss(ctx, p, loss)
 	case isRefusal(err):
 		w.trouble(ctx, err)
+		if p.is() == stateAssigned { // The client gives up a partition whose committed offset it may not read.
+			w.rejoinAfter(ctx, refusedRetry)
+		}
+	case tooLarge != nil:
+		w.wg.Go(func() { w.skipBatch(ctx, p, tooLarge) })
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		w.quiesce(ctx, p, fmt.Errorf("the offset to go on at is out of range: its records were deleted before they were handled, or the topic was cut; "+
 			"to skip what is lost, reset the group's offset of this partition while no worker runs: %w", err))
@@ -191,6 +194,35 @@ func (w *Worker) dataLoss(ctx context.Context, p *partition, loss *kgo.ErrDataLo
 		return
 	}
 	w.quiesce(ctx, p, fmt.Errorf("the turns topic was cut below what was read: %w", loss))
+}
+
+// skipBatch makes a dead letter of a batch that would need too much memory, and reads on after it. Nothing is fetched for the
+// partition meanwhile, so the order stands.
+func (w *Worker) skipBatch(ctx context.Context, p *partition, e *kgo.ErrDecompressTooLarge) {
+	raw, err := w.turnsLog.batch(p.intake, p.id, e.Offset)
+	if err != nil {
+		if p.intake.Err() == nil {
+			w.quiesce(ctx, p, errors.Join(e, err))
+		}
+		return
+	}
+	p.offerRefused(&kgo.Record{Topic: e.Topic, Partition: e.Partition, Offset: e.NextOffset - 1, Timestamp: w.deps.Now(), Value: raw},
+		schemas.Errorf(schemas.CodeTooLarge, "the batch of offsets %d to %d decompresses to more than %d bytes; its value here is the batch as the broker has it",
+			e.Offset, e.NextOffset-1, w.cfg.MaxDecompressBytes))
+	if g := w.group(); g != nil && p.intake.Err() == nil {
+		g.SetOffsets(map[string]map[int32]kgo.EpochOffset{e.Topic: {e.Partition: {Epoch: e.Epoch, Offset: e.NextOffset}}})
+	}
+}
+
+// refusedRetry is how long a partition waits that the brokers refuse.
+const refusedRetry = 10 * time.Second
+
+func (w *Worker) rejoinAfter(ctx context.Context, d time.Duration) {
+	w.wg.Go(func() {
+		if sleep(ctx, d) == nil {
+			w.askRejoin()
+		}
+	})
 }
 
 // quiesce halts a partition whose log cannot be read any further: nothing more is fetched, what runs is drained first.

@@ -91,6 +91,8 @@ type Record struct {
 	Encoding schemas.Encoding
 
 	value []byte
+	// batch says that the value is a batch which could not be read.
+	batch bool
 }
 
 // Assignment is one assignment of one partition to this worker.

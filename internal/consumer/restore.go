@@ -40,6 +40,15 @@ func (p *partition) restoreState(ctx context.Context, c committed, earlier <-cha
 }
 
 func (p *partition) restoreTurn(ctx context.Context, c committed, earlier <-chan struct{}) error {
+	if p.prior != nil {
+		p.prior.end(stateGone, ErrLost)
+		select {
+		case <-p.prior.detached:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		p.prior = nil
+	}
 	select {
 	case <-earlier:
 	case <-ctx.Done():

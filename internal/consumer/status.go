@@ -119,9 +119,7 @@ func (p *partition) status() PartitionStatus {
 			Position: p.restore.position.Load(), Target: p.restore.target.Load(), Records: p.restore.records.Load(),
 		}
 	}
-	p.pause.Lock()
-	s.Paused = p.pause.on
-	p.pause.Unlock()
+	s.Paused = p.paused.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.Queued, s.Backlog = p.mu.queued, len(p.mu.backlog)

@@ -24,11 +24,12 @@ type Worker struct {
 	metrics *metrics
 	outputs map[string]int32
 
-	ring      *txn.Ring
-	changelog *changelogReader
-	committer *committer
-	pulse     atomic.Pointer[pulse]
-	client    atomic.Pointer[kgo.Client]
+	ring *txn.Ring
+	// changelog and turnsLog read partitions by hand, with one client.
+	changelog, turnsLog *logReader
+	committer           *committer
+	pulse               atomic.Pointer[pulse]
+	client              atomic.Pointer[kgo.Client]
 
 	// slots has a place for each turn in flight, restores one for each partition that is restored.
 	slots, restores chan struct{}
@@ -37,6 +38,8 @@ type Worker struct {
 	stopOnce                sync.Once
 	// dirty is set when something was committed since the state store was last synced.
 	dirty atomic.Bool
+	// share is each partition's part of MaxBufferedBytes.
+	share atomic.Int64
 	// beat is when the poll goroutine last went round, as Unix nanoseconds.
 	beat atomic.Int64
 
@@ -90,10 +93,10 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 // The order in which things are stopped is the reverse of what depends on what: polling, turns, the last cycles, the committer,
 // the group, the producers.
 func (w *Worker) Run(ctx context.Context) (err error) {
-	defer w.metrics.close()
+	defer func() { err = errors.Join(err, w.metrics.close()) }()
 	work, stopWork := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopWork(ErrStopped)
-	if err := w.openClients(ctx); err != nil {
+	if err := w.openUntilStopped(ctx); err != nil {
 		return err
 	}
 	defer w.closeClients()
@@ -124,6 +127,24 @@ const closeGrace = 5 * time.Second
 // StopNow ends the worker without draining: what runs is cancelled, what is not committed is dropped.
 func (w *Worker) StopNow() { w.stopOnce.Do(func() { close(w.stopped) }) }
 
+func (w *Worker) openUntilStopped(ctx context.Context) error {
+	opening, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	watch := make(chan struct{})
+	go func() {
+		defer close(watch)
+		select {
+		case <-w.stopped:
+			stop(ErrStopped)
+		case <-opening.Done():
+		}
+	}()
+	err := w.openClients(opening)
+	stop(nil)
+	<-watch
+	return err
+}
+
 // openClients opens the ring before the group is joined: it ends what a predecessor with the same ids left open, on which the
 // group would wait a second at a time.
 func (w *Worker) openClients(ctx context.Context) error {
@@ -131,7 +152,8 @@ func (w *Worker) openClients(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the changelog client: %w", err)
 	}
-	w.changelog = newChangelogReader(reader, w.cfg.Changelog, w.cfg.RestoreFetchBytes)
+	w.changelog = newLogReader(reader, w.cfg.Changelog, w.cfg.RestoreFetchBytes)
+	w.turnsLog = newLogReader(reader, w.cfg.Turns, w.cfg.RestoreFetchBytes)
 	cfg := w.cfg.Txn
 	cfg.Group, cfg.Changelog, cfg.NewClient, cfg.Logger, cfg.Meter = w.cfg.Group, w.cfg.Changelog.Name, w.deps.NewClient, w.log, w.deps.Meter
 	cfg.Hooks = w.deps.Hooks.Txn
@@ -239,15 +261,24 @@ func (w *Worker) release(p *partition) {
 
 // backlogLimit is each partition's share of the buffered bytes; effectLimit the same for effects.
 func (w *Worker) backlogLimit() int64 {
-	return min(max(w.share(), minBacklogBytes), maxBacklogBytes)
+	return min(max(w.share.Load(), minBacklogBytes), maxBacklogBytes)
 }
 
-func (w *Worker) effectLimit() int64 { return max(w.share(), minBacklogBytes) }
+func (w *Worker) effectLimit() int64 { return max(w.share.Load(), minBacklogBytes) }
 
-func (w *Worker) share() int64 {
+func (w *Worker) shareOutLocked() {
+	w.share.Store(w.cfg.MaxBufferedBytes / int64(max(1, len(w.mu.partitions))))
+}
+
+// dropPartition forgets an assignment that is over.
+func (w *Worker) dropPartition(p *partition) {
+	<-p.detached
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.cfg.MaxBufferedBytes / int64(max(1, len(w.mu.partitions)))
+	if w.mu.partitions[p.id] == p {
+		delete(w.mu.partitions, p.id)
+		w.shareOutLocked()
+	}
 }
 
 // beginCycle opens a cycle that holds every partition whose effects may be committed. Who changes the state of one from here on

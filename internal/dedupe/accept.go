@@ -3,7 +3,6 @@ package dedupe
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,14 +18,15 @@ type Input struct {
 	Event  *schemas.TurnEvent
 	Hash   []byte
 	Origin fact.Origin
-	Agent  *fact.Agent
+	// Agent must not be changed once it was given, and be the same value for all turns of one configuration.
+	Agent *fact.Agent
 	// Trace and TraceState are the producer's trace context.
 	Trace, TraceState string
 }
 
 // Accept looks a turn up and takes it. It returns the journal of a turn that has to run, new or resumed. It returns nil when
 // there is nothing to run: the turn has ended and the offset is recorded. A turn known with another payload is a
-// *schemas.Error, code conflict.
+// *schemas.Error, code conflict; one that would not fit a record, code too_large.
 func (s *Store) Accept(in *Input) (*Journal, error) {
 	id := in.Event.TurnID
 	e := s.enter(id)
@@ -171,16 +171,14 @@ func accepted(in *Input, agentHash []byte, cfg Config) *fact.Accepted {
 
 // storeAgent returns the hash of a configuration, and the mutation that stores it where the state does not have it yet.
 func (s *Store) storeAgent(agent *fact.Agent) ([]byte, []statestore.Mutation, error) {
-	body, err := s.codec.facts.Marshal(agent)
+	a, err := s.codec.agentBody(agent)
 	if err != nil {
-		return nil, nil, fmt.Errorf("store agent %s: %w", agent.Name, err)
+		return nil, nil, err
 	}
-	sum := sha256.Sum256(body)
-	hash := sum[:]
-	if known, err := s.agent(hash); err != nil || known != nil {
-		return hash, nil, err
+	if known, err := s.agent(a.hash); err != nil || known != nil {
+		return a.hash, nil, err
 	}
-	return hash, []statestore.Mutation{{Op: statestore.OpSet, Key: agentKey(hash), Value: append([]byte{statestore.Format}, body...)}}, nil
+	return a.hash, []statestore.Mutation{{Op: statestore.OpSet, Key: agentKey(a.hash), Value: append([]byte{statestore.Format}, a.body...)}}, nil
 }
 
 // agent returns a stored configuration, or nil.

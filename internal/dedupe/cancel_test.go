@@ -10,13 +10,14 @@ import (
 	"github.com/lathe-run/lathe/schemas"
 )
 
-func cancelOf(session, turnID string) *schemas.TurnEvent {
-	return &schemas.TurnEvent{Type: schemas.InputCancel, TurnID: turnID, SessionID: session, Reason: "changed my mind"}
+// cancelOf is a cancel of turn t1 as it comes.
+func cancelOf(session string) *schemas.TurnEvent {
+	return &schemas.TurnEvent{Type: schemas.InputCancel, TurnID: "t1", SessionID: session, Reason: "changed my mind"}
 }
 
-func (b *bed) cancel(session, turnID string, offset int64) error {
+func (b *bed) cancel(session string, offset int64) error {
 	b.t.Helper()
-	return b.store.Cancel(cancelOf(session, turnID), offset)
+	return b.store.Cancel(cancelOf(session), offset)
 }
 
 func cancelledFacts(j *Journal) (n int) {
@@ -34,7 +35,7 @@ func TestCancel_OvertakesItsTurn(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
-			if err := b.cancel("s1", "t1", 10); err != nil {
+			if err := b.cancel("s1", 10); err != nil {
 				t.Fatalf("Cancel: %v", err)
 			}
 			if how != "not committed yet" {
@@ -72,7 +73,7 @@ func TestCancel_StopsTheTurnThatRuns(t *testing.T) {
 	stopped := 0
 	j.OnCancel(func() { stopped++ })
 	for offset := range int64(3) { // Only the first says anything.
-		if err := b.cancel("s1", "t1", 20+offset); err != nil {
+		if err := b.cancel("s1", 20+offset); err != nil {
 			t.Fatalf("Cancel: %v", err)
 		}
 	}
@@ -108,7 +109,7 @@ func TestCancel_IsRecordedForATurnThatWaits(t *testing.T) {
 	j.Close()
 	b.commit()
 	b.restart("w2")
-	if err := b.cancel("s1", "t1", 20); err != nil {
+	if err := b.cancel("s1", 20); err != nil {
 		t.Fatalf("Cancel: %v", err)
 	}
 	b.commit()
@@ -128,9 +129,9 @@ func TestCancel_DoesNothingToATurnThatHasEnded(t *testing.T) {
 	stopped := 0
 	j.OnCancel(func() { stopped++ })
 	b.add(j, ended(schemas.StatusCompleted))
-	for offset, prepare := range []func(){func() {}, j.Close, func() { b.commit() }, func() { b.restart("w2") }} {
+	for offset, prepare := range []func(){func() {}, j.Close, func() { b.commit() }, func() { b.commit(); b.restart("w2") }} {
 		prepare()
-		if err := b.cancel("s1", "t1", int64(20+offset)); err != nil {
+		if err := b.cancel("s1", int64(20+offset)); err != nil {
 			t.Fatalf("Cancel: %v", err)
 		}
 	}
@@ -157,7 +158,7 @@ func TestCancel_IsRefusedFromAnotherSession(t *testing.T) {
 	stopped := 0
 	j.OnCancel(func() { stopped++ })
 	for _, when := range []string{"while it runs", "while it waits"} {
-		if err := b.cancel("s2", "t1", 20); codeOf(err) != schemas.CodeInvalidTurn {
+		if err := b.cancel("s2", 20); codeOf(err) != schemas.CodeInvalidTurn {
 			t.Errorf("%s: Cancel gives %v, want invalid_turn", when, err)
 		}
 		j.Close()
@@ -176,7 +177,7 @@ func TestCancel_FromAnotherSessionLeavesTheRightOneAlone(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
 			for i, session := range order {
-				if err := b.cancel(session, "t1", int64(i)); err != nil {
+				if err := b.cancel(session, int64(i)); err != nil {
 					t.Fatalf("Cancel: %v", err)
 				}
 			}
@@ -192,7 +193,7 @@ func TestCancel_FromAnotherSessionLeavesTheRightOneAlone(t *testing.T) {
 func TestCancel_ThatIsTooLargeIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, func(c *Config) { c.RecordBytes = 3000 })
-	ev := cancelOf("s1", "t1")
+	ev := cancelOf("s1")
 	ev.Reason = strings.Repeat("x", 2970)
 	if err := b.store.Cancel(ev, 10); codeOf(err) != schemas.CodeTooLarge {
 		t.Errorf("of a turn to come: Cancel gives %v, want too_large", err)
@@ -217,7 +218,7 @@ func TestCancel_LeavesNothingBehindWhenItRacesTheEnd(t *testing.T) {
 		j := b.accept(ask("t1", "hi", 10))
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := b.cancel("s1", "t1", 20); err != nil {
+			if err := b.cancel("s1", 20); err != nil {
 				t.Errorf("Cancel: %v", err)
 			}
 		})

@@ -7,7 +7,9 @@
 package dedupe
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +41,19 @@ type Codec struct {
 	toolHeaders []statestore.Header
 	turnHeaders []statestore.Header
 	source      []byte
+	// specVersion and types are header values, made once.
+	specVersion []byte
+	types       map[string][]byte
+
+	mu struct {
+		sync.Mutex
+		// hashes are those of the configurations that are bound here. They are few, and each is used for many turns.
+		hashes map[*fact.Agent]agentBody
+	}
 }
+
+// agentBody is an agent's stored form and its hash.
+type agentBody struct{ body, hash []byte }
 
 // NewCodec returns what all stores of a process share.
 func NewCodec(cfg Config) (*Codec, error) {
@@ -47,10 +61,36 @@ func NewCodec(cfg Config) (*Codec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the journal codec: %w", err)
 	}
-	c := &Codec{cfg: cfg, facts: facts, source: []byte("/lathe/" + cfg.App)}
+	c := &Codec{cfg: cfg, facts: facts, source: []byte("/lathe/" + cfg.App), specVersion: []byte("1.0"), types: make(map[string][]byte)}
+	for _, kind := range []string{
+		schemas.TypeTurnStart, schemas.TypeTurnStep, schemas.TypeTurnEnd, schemas.TypeTurnRejected, schemas.TypeToolStart, schemas.TypeToolResult,
+	} {
+		c.types[kind] = []byte("run.lathe." + strings.ReplaceAll(kind, ":", "."))
+	}
+	c.mu.hashes = make(map[*fact.Agent]agentBody)
 	c.toolHeaders = storeHeaders(cfg.ToolEncoder.Headers())
 	c.turnHeaders = storeHeaders(cfg.TurnEncoder.Headers())
 	return c, nil
+}
+
+// agentBody returns the stored form of a bound agent, which does not change.
+func (c *Codec) agentBody(agent *fact.Agent) (agentBody, error) {
+	c.mu.Lock()
+	known, ok := c.mu.hashes[agent]
+	c.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	body, err := c.facts.Marshal(agent)
+	if err != nil {
+		return agentBody{}, fmt.Errorf("store agent %s: %w", agent.Name, err)
+	}
+	sum := sha256.Sum256(body)
+	known = agentBody{body: body, hash: sum[:]}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.hashes[agent] = known
+	return known, nil
 }
 
 func storeHeaders(hs []schemas.Header) []statestore.Header {

@@ -2,6 +2,7 @@ package dedupe
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -56,7 +57,7 @@ func (j *Journal) envelope(kind, place string, at time.Time, seq int64) schemas.
 func (j *Journal) startEvent(f *fact.Accepted, seq int64) *schemas.TurnOutput {
 	offered := make([]schemas.OfferedTool, 0, len(j.agent.Tools))
 	for _, t := range j.agent.Tools {
-		if !f.Narrowed || contains(f.Tools, t.Name) {
+		if !f.Narrowed || slices.Contains(f.Tools, t.Name) {
 			offered = append(offered, schemas.OfferedTool{Name: t.Name, Version: t.Version, Fingerprint: t.Fingerprint})
 		}
 	}
@@ -65,15 +66,6 @@ func (j *Journal) startEvent(f *fact.Accepted, seq int64) *schemas.TurnOutput {
 		Model:    j.agent.Model.Model, Provider: j.agent.Model.Provider, Tools: offered,
 		Topic: f.Origin.Topic, Partition: &f.Origin.Partition, Offset: &f.Origin.Offset,
 	}
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }
 
 func (j *Journal) stepEvent(f *fact.Responded, seq int64) *schemas.TurnOutput {
@@ -169,24 +161,13 @@ func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelo
 func (c *Codec) headers(env *schemas.Envelope, fixed, trace []statestore.Header) []statestore.Header {
 	hs := make([]statestore.Header, 0, 6+len(fixed)+len(trace))
 	hs = append(hs,
-		statestore.Header{Key: "ce_specversion", Value: []byte("1.0")},
+		statestore.Header{Key: "ce_specversion", Value: c.specVersion},
 		statestore.Header{Key: "ce_id", Value: []byte(env.EventID)},
-		statestore.Header{Key: "ce_type", Value: []byte(cloudType(env.Type))},
+		statestore.Header{Key: "ce_type", Value: c.types[env.Type]},
 		statestore.Header{Key: "ce_source", Value: c.source},
 		statestore.Header{Key: "ce_subject", Value: []byte(env.TurnID)},
 		statestore.Header{Key: "ce_time", Value: env.At.UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z07:00")},
 	)
 	hs = append(hs, fixed...)
 	return append(hs, trace...)
-}
-
-// cloudType is the CloudEvents type of an event type: run.lathe.<type> with ':' as '.'.
-func cloudType(kind string) string {
-	b := append([]byte("run.lathe."), kind...)
-	for i, c := range b {
-		if c == ':' {
-			b[i] = '.'
-		}
-	}
-	return string(b)
 }

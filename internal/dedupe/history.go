@@ -3,6 +3,7 @@ package dedupe
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/lathe-run/lathe/internal/fact"
 	"github.com/lathe-run/lathe/internal/statestore"
@@ -27,8 +28,8 @@ func (s *Store) loadHistory(j *Journal) error {
 		if len(turns) == 0 || n >= j.number {
 			turns, j.number = append(turns, &bytes.Buffer{}), n+1
 		}
-		turns[len(turns)-1].Write(body)
-		return nil
+		_, err = turns[len(turns)-1].Write(body)
+		return err
 	})
 	if err != nil || j.accepted.OwnHistory {
 		return err
@@ -83,8 +84,8 @@ func said(a *fact.Accepted) []fact.Message {
 	if !a.OwnHistory {
 		return ms
 	}
-	for i := len(ms) - 1; i >= 0; i-- {
-		if ms[i].Role != fact.RoleUser {
+	for i, m := range slices.Backward(ms) {
+		if m.Role != fact.RoleUser {
 			return ms[i+1:]
 		}
 	}
@@ -96,10 +97,10 @@ func (j *Journal) appendHistory(e *statestore.Effect) {
 	if !j.agent.History {
 		return
 	}
-	rest, limit := bytes.Clone(j.mu.transcript.Bytes()), j.store.codec.cfg.RecordBytes-1
+	rest, limit := j.mu.transcript.Bytes(), j.store.codec.cfg.RecordBytes-1
 	for part := 0; len(rest) > 0; part++ {
 		n := min(len(rest), limit)
-		value := append([]byte{statestore.Format}, rest[:n]...)
+		value := append(append(make([]byte, 0, 1+n), statestore.Format), rest[:n]...)
 		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpSet, Key: historyKey(j.accepted.SessionID, j.number, part), Value: value})
 		rest = rest[n:]
 	}

@@ -67,8 +67,9 @@ func TestHistory_KeepsItsOrderOverManyTurnsAndParts(t *testing.T) {
 	var want []string
 	for i := range 20 {
 		result := fmt.Sprintf("%d %s", i, strings.Repeat("r", 100*(i%20)))
-		b.say("s1", fmt.Sprint("t", i), fmt.Sprint("say ", i), `"`+result+`"`, int64(i))
-		want = append(want, fmt.Sprint("user say ", i), "assistant ", "tool "+result, "assistant done")
+		text := fmt.Sprint("say ", i, strings.Repeat("u", 600))
+		b.say("s1", fmt.Sprint("t", i), text, `"`+result+`"`, int64(i))
+		want = append(want, "user "+text, "assistant ", "tool "+result, "assistant done")
 		if i%3 == 0 {
 			b.commit()
 		}

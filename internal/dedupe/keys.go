@@ -67,7 +67,7 @@ func (r record) encode() ([]byte, error) {
 	b := append(make([]byte, 0, recordSize), statestore.Format)
 	b = append(b, r.hash...)
 	b = append(b, byte(code))
-	return binary.BigEndian.AppendUint64(b, uint64(r.at.UnixMilli())), nil //nolint:gosec // Stored as two's complement.
+	return binary.BigEndian.AppendUint64(b, uint64(r.at.UnixMilli())), nil
 }
 
 func decodeRecord(b []byte) (record, error) {

@@ -50,13 +50,13 @@ type bed struct {
 	clock   time.Time
 }
 
-func newBed(t testing.TB, change ...func(*Config)) *bed {
-	t.Helper()
+func newBed(tb testing.TB, change ...func(*Config)) *bed {
+	tb.Helper()
 	enc, err := schemas.NewEncoder(schemas.EncodingJSON, schemas.EncoderOptions{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	b := &bed{t: t, fs: vfs.NewMem(), wake: make(chan struct{}, 1), clock: time.Date(2026, 11, 30, 8, 0, 0, 123_456_789, time.UTC)}
+	b := &bed{t: tb, fs: vfs.NewMem(), wake: make(chan struct{}, 1), clock: time.Date(2026, 11, 30, 8, 0, 0, 123_456_789, time.UTC)}
 	b.cfg = Config{
 		App: "shop", Worker: "w1", ToolTopic: "tool-events", TurnTopic: "turn-events", ToolEncoder: enc, TurnEncoder: enc, RecordBytes: 1 << 20,
 		Now: func() time.Time {
@@ -70,7 +70,7 @@ func newBed(t testing.TB, change ...func(*Config)) *bed {
 		c(&b.cfg)
 	}
 	b.open()
-	t.Cleanup(b.close)
+	tb.Cleanup(b.close)
 	return b
 }
 
@@ -259,14 +259,14 @@ type event struct {
 	Code    string `json:"code"`
 }
 
-func decode(t testing.TB, o *statestore.Output) event {
-	t.Helper()
+func decode(tb testing.TB, o *statestore.Output) event {
+	tb.Helper()
 	var ev event
 	if err := json.Unmarshal(o.Value, &ev); err != nil {
-		t.Fatalf("%s: %v", o.Value, err)
+		tb.Fatalf("%s: %v", o.Value, err)
 	}
 	if string(o.Key) != ev.Session || o.Partition != -1 || o.Topic != map[bool]string{true: "tool-events", false: "turn-events"}[strings.HasPrefix(ev.Type, "tool:")] {
-		t.Errorf("%s goes to %s, partition %d, with key %s", ev.ID, o.Topic, o.Partition, o.Key)
+		tb.Errorf("%s goes to %s, partition %d, with key %s", ev.ID, o.Topic, o.Partition, o.Key)
 	}
 	return ev
 }

@@ -1,9 +1,12 @@
 package fact
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 
 	"github.com/fxamacker/cbor/v2"
 )
@@ -65,15 +68,40 @@ func (c *Codec) AppendFrame(dst []byte, f Frame) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.Seq < 0 {
+		return nil, fmt.Errorf("store a fact with seq %d", f.Seq)
+	}
 	body, err := c.enc.Marshal(f.Fact)
 	if err != nil {
 		return nil, fmt.Errorf("encode a fact: %w", err)
 	}
-	head, err := c.enc.Marshal(&wireFrame{Kind: k, Seq: f.Seq, Body: body})
-	if err != nil {
-		return nil, fmt.Errorf("frame a fact: %w", err)
+	// The frame is written by hand: encoding it around the body would copy the body once more.
+	dst = append(slices.Grow(dst, len(body)+frameHead), cborArray|3)
+	dst = appendUint(dst, uint64(k))
+	dst = appendUint(dst, uint64(f.Seq))
+	return append(dst, body...), nil
+}
+
+const (
+	// cborArray is the major type of an array, to be joined with its length.
+	cborArray = 0x80
+	// frameHead is the most that stands before the body of a frame.
+	frameHead = 1 + 2 + 9
+)
+
+// appendUint appends an unsigned CBOR integer in its shortest form.
+func appendUint(dst []byte, n uint64) []byte {
+	switch {
+	case n < 24:
+		return append(dst, byte(n))
+	case n <= math.MaxUint8:
+		return append(dst, 24, byte(n))
+	case n <= math.MaxUint16:
+		return binary.BigEndian.AppendUint16(append(dst, 25), uint16(n))
+	case n <= math.MaxUint32:
+		return binary.BigEndian.AppendUint32(append(dst, 26), uint32(n))
 	}
-	return append(dst, head...), nil
+	return binary.BigEndian.AppendUint64(append(dst, 27), n)
 }
 
 // Frames decodes a sequence of frames.

@@ -126,15 +126,15 @@ func TestFrames_IgnoreFieldsOfANewerReleaseAndDoWithoutThoseOfAnOlderOne(t *test
 	}
 }
 
-func rawFrame(t testing.TB, c *Codec, k kind, body any) []byte {
-	t.Helper()
+func rawFrame(tb testing.TB, c *Codec, k kind, body any) []byte {
+	tb.Helper()
 	b, err := c.enc.Marshal(body)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	frame, err := c.enc.Marshal(&wireFrame{Kind: k, Seq: 1, Body: b})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return frame
 }
@@ -192,14 +192,38 @@ func TestFrames_RefuseARecordThatIsCutOff(t *testing.T) {
 	c := newCodec(t)
 	b := encode(t, c, everyFact()[:3])
 	whole := map[int]bool{0: true}
-	for n, at := 1, 0; n <= 3; n++ {
-		at = len(encode(t, c, everyFact()[:n]))
-		whole[at] = true
+	for n := 1; n <= 3; n++ {
+		whole[len(encode(t, c, everyFact()[:n]))] = true
 	}
 	for n := range b {
 		if frames, err := c.Frames(b[:n]); (err == nil) != whole[n] {
 			t.Errorf("the first %d of %d bytes give %d facts, error %v", n, len(b), len(frames), err)
 		}
+	}
+}
+
+func TestAppendFrame_WritesWhatTheEncoderWouldWrite(t *testing.T) {
+	t.Parallel()
+	c := newCodec(t)
+	for _, seq := range []int64{0, 23, 24, 255, 256, 65535, 65536, 1<<32 - 1, 1 << 32, 1<<63 - 1} {
+		got, err := c.AppendFrame([]byte("before"), Frame{Seq: seq, Fact: &Cancelled{Reason: "r"}})
+		if err != nil {
+			t.Fatalf("AppendFrame: %v", err)
+		}
+		body, err := c.enc.Marshal(&Cancelled{Reason: "r"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := c.enc.Marshal(&wireFrame{Kind: kindCancelled, Seq: seq, Body: body})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, append([]byte("before"), want...)) {
+			t.Errorf("seq %d: %x, want %x", seq, got, want)
+		}
+	}
+	if _, err := c.AppendFrame(nil, Frame{Seq: -1, Fact: &Cancelled{}}); err == nil {
+		t.Errorf("a negative seq is stored")
 	}
 }
 
@@ -244,6 +268,9 @@ func FuzzFrames(f *testing.F) {
 		}
 		var again []byte
 		for _, fr := range frames {
+			if fr.Seq < 0 {
+				return
+			}
 			if again, err = c.AppendFrame(again, Frame{Seq: fr.Seq, Fact: fr.Fact}); err != nil {
 				t.Fatalf("what was read can't be written: %v", err)
 			}

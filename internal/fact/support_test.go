@@ -8,18 +8,16 @@ import (
 	"github.com/lathe-run/lathe/schemas"
 )
 
-func newCodec(t testing.TB) *Codec {
-	t.Helper()
+func newCodec(tb testing.TB) *Codec {
+	tb.Helper()
 	c, err := NewCodec()
 	if err != nil {
-		t.Fatalf("NewCodec: %v", err)
+		tb.Fatalf("NewCodec: %v", err)
 	}
 	return c
 }
 
 func at(ms int64) time.Time { return time.UnixMilli(1_800_000_000_000 + ms).UTC() }
-
-func micros(n int64) *int64 { return &n }
 
 // everyFact has each kind of fact, with every field set, and again with as few as there can be.
 func everyFact() []Fact {
@@ -41,7 +39,7 @@ func everyFact() []Fact {
 		&Responded{
 			Response: Response{
 				Step: 1, Text: "text", Calls: []Asked{{Name: "files_read", CallID: "c-1", Arguments: []byte(`{"a": 1}`)}}, FinishReason: "tool_call",
-				Provider: "p", Model: "m", Usage: usage, CostMicros: micros(0), Duration: time.Second, Opaque: []byte(`{"x":1}`),
+				Provider: "p", Model: "m", Usage: usage, CostMicros: new(int64(0)), Duration: time.Second, Opaque: []byte(`{"x":1}`),
 			},
 			Wave: []Call{call, call}, At: at(2), Worker: "w1",
 		},
@@ -50,13 +48,13 @@ func everyFact() []Fact {
 		&Finished{
 			Result: Result{
 				Ref: Ref{Step: 1, Position: 2}, CallID: "c-1", Tool: tool, Status: "error", Code: "tool_error", Message: "m", Output: []byte(`"o"`), Started: true,
-				Attempts: 3, Duration: time.Minute, CostMicros: micros(7), ForModel: "f", InputHash: []byte{9},
+				Attempts: 3, Duration: time.Minute, CostMicros: new(int64(7)), ForModel: "f", InputHash: []byte{9},
 			},
 			At: at(4), Worker: "w2",
 		},
 		&Cancelled{Reason: "changed my mind", At: at(5)},
 		&Ended{
-			Status: "failed", Code: "limit_exceeded", Message: "m", Output: []byte(`"partial"`), Usage: usage, CostMicros: micros(12), Steps: 1,
+			Status: "failed", Code: "limit_exceeded", Message: "m", Output: []byte(`"partial"`), Usage: usage, CostMicros: new(int64(12)), Steps: 1,
 			ToolCalls: 2, Duration: time.Hour, Workers: 2, At: at(6), Worker: "w2",
 		},
 		&Accepted{}, &Responded{}, &Began{}, &NotBegun{}, &Finished{}, &Cancelled{}, &Ended{},
@@ -64,14 +62,14 @@ func everyFact() []Fact {
 }
 
 // encode makes one journal record of facts.
-func encode(t testing.TB, c *Codec, facts []Fact) []byte {
-	t.Helper()
+func encode(tb testing.TB, c *Codec, facts []Fact) []byte {
+	tb.Helper()
 	var b []byte
 	var err error
 	seq := int64(0)
 	for _, f := range facts {
 		if b, err = c.AppendFrame(b, Frame{Seq: seq, Fact: f}); err != nil {
-			t.Fatalf("AppendFrame(%T): %v", f, err)
+			tb.Fatalf("AppendFrame(%T): %v", f, err)
 		}
 		seq += f.Events()
 	}

@@ -52,7 +52,7 @@ type TopicSet struct {
 // topics that cannot keep the worker's promises, naming every fault at once.
 func EnsureTopics(ctx context.Context, cl *kgo.Client, cfg Topics, logger *slog.Logger) (TopicSet, error) {
 	a := topicAdmin{cl: cl, adm: kadm.NewClient(cl), cfg: cfg, log: logger}
-	meta, err := a.metadata(ctx, cl)
+	meta, err := a.look(ctx)
 	if err != nil {
 		return TopicSet{}, err
 	}
@@ -194,25 +194,61 @@ func (a topicAdmin) metadata(ctx context.Context, from kmsg.Requestor) (clusterM
 	return meta, errors.Join(faults...)
 }
 
+// look returns what any broker knows: one that lags behind does not know a topic that was made a moment ago.
+func (a topicAdmin) look(ctx context.Context) (clusterMeta, error) {
+	meta, err := a.metadata(ctx, a.cl)
+	if err != nil || len(a.missing(meta)) == 0 {
+		return meta, err
+	}
+	for _, id := range meta.brokers {
+		seen, err := a.metadata(ctx, a.cl.Broker(int(id)))
+		if err != nil {
+			continue // a broker that is just going away must not stop the start
+		}
+		for name, topic := range seen.topics {
+			if !meta.topics[name].exists() {
+				meta.topics[name] = topic
+			}
+		}
+	}
+	return meta, nil
+}
+
 // describe reads the settings of all topics.
 func (a topicAdmin) describe(ctx context.Context, meta clusterMeta) (TopicSet, error) {
 	var set TopicSet
 	for _, role := range a.cfg.roles() {
-		configs, err := a.adm.DescribeTopicConfigs(ctx, role.name)
-		if err == nil {
-			var config kadm.ResourceConfig
-			if config, err = configs.On(role.name, nil); err == nil {
-				err = config.Err
-			}
-			if err == nil {
-				*role.info(&set) = topicInfo(role.name, meta.topics[role.name], configValues(config))
-			}
-		}
+		values, err := a.describeTopic(ctx, role.name)
 		if err != nil {
 			return TopicSet{}, fmt.Errorf("read the settings of topic %s: %w", role.name, err)
 		}
+		*role.info(&set) = topicInfo(role.name, meta.topics[role.name], values)
 	}
 	return set, nil
+}
+
+// describeTopic reads the settings of one topic. A broker that does not know it yet is asked again: it does exist.
+func (a topicAdmin) describeTopic(ctx context.Context, topic string) (configMap, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, createTimeout, errors.New("the broker that was asked does not know it"))
+	defer cancel()
+	for {
+		configs, err := a.adm.DescribeTopicConfigs(ctx, topic)
+		if err != nil {
+			return nil, err
+		}
+		config, err := configs.On(topic, nil)
+		if err == nil {
+			err = config.Err
+		}
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return configValues(config), err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(createPoll):
+		}
+	}
 }
 
 func topicInfo(name string, topic topicMeta, values configMap) TopicInfo {

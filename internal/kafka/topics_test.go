@@ -346,3 +346,17 @@ func TestCheckBrokers_EndsWhenNobodyAnswers(t *testing.T) {
 		t.Error("capabilities of a broker that is not there")
 	}
 }
+
+func TestEnsureTopics_TrustsTheBrokerThatKnowsATopicOverTheOneThatLags(t *testing.T) {
+	t.Parallel()
+	fake := newFake(t, kfake.NumBrokers(3), kfake.SeedTopics(2, "lathe.turns"))
+	x := newTopicTest(t, topicCluster{addrs: fake.ListenAddrs(), names: func(testing.TB) string { return "lathe" }})
+	for _, key := range []kmsg.Key{kmsg.Metadata, kmsg.DescribeConfigs} {
+		// The first answers come from a broker that has not heard of the topic.
+		fake.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Topic: "lathe.turns", Err: kerr.UnknownTopicOrPartition, Count: 1})
+		fake.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Resource: "lathe.turns", Err: kerr.UnknownTopicOrPartition, Count: 1})
+	}
+	if set, err := x.ensure(); err != nil || set.Turns.Partitions != 2 {
+		t.Errorf("turns are %+v, %v", set.Turns, err)
+	}
+}

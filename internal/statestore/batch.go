@@ -39,9 +39,7 @@ func (p *Partition) Take(maxBytes, maxRecords int) (*Batch, error) {
 	}
 	f := folder{batch: &Batch{p: p, Effects: len(effects)}, keys: make(map[string]int)}
 	for _, e := range effects {
-		if err := f.add(e); err != nil {
-			return nil, err
-		}
+		f.add(e)
 	}
 	if err := f.finish(base + uint64(len(effects))); err != nil {
 		return nil, err
@@ -72,7 +70,7 @@ type folder struct {
 	seen  map[string]bool
 }
 
-func (f *folder) add(e *Effect) error {
+func (f *folder) add(e *Effect) {
 	for i := range e.Mutations {
 		m := &e.Mutations[i]
 		switch m.Op {
@@ -90,7 +88,6 @@ func (f *folder) add(e *Effect) error {
 	if e.Offset != NoOffset {
 		f.batch.Offsets = append(f.batch.Offsets, e.Offset)
 	}
-	return nil
 }
 
 func (f *folder) set(key string, value []byte) {

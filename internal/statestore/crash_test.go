@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -60,7 +61,7 @@ func run(t *testing.T, s *Store, rnd *rand.Rand, h history) (synced int64) {
 					e.Mutations = append(e.Mutations, Mutation{Op: OpSet, Key: key, Value: stored(string(make([]byte, rnd.IntN(3000))))})
 				}
 			}
-			e.Mutations = append(e.Mutations, app(fmt.Sprint("j", cycle/3), fmt.Sprint(cycle)))
+			e.Mutations = append(e.Mutations, app(fmt.Sprint("j", cycle/3), strconv.FormatInt(cycle, 10)))
 			if cycle%3 == 2 {
 				e.Mutations = append(e.Mutations, drop(fmt.Sprint("j", cycle/3)))
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Format is the version byte that every stored value starts with.
@@ -49,7 +50,7 @@ func partitionSpan(partition int32) (lower, upper []byte) {
 // prefixEnd is the smallest key above all keys with the prefix, or nil when there is none.
 func prefixEnd(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)
-	for i := len(end) - 1; i >= 0; i-- {
+	for i := range slices.Backward(end) {
 		if end[i]++; end[i] != 0 {
 			return end[:i+1]
 		}

@@ -34,7 +34,7 @@ func (p Position) encode() []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(p.LeaderEpoch))   //nolint:gosec // Stored as two's complement.
 	b = binary.BigEndian.AppendUint64(b, p.Incarnation)
 	b = binary.BigEndian.AppendUint64(b, p.CID)
-	return binary.BigEndian.AppendUint64(b, uint64(p.At.UnixMilli())) //nolint:gosec // Stored as two's complement.
+	return binary.BigEndian.AppendUint64(b, uint64(p.At.UnixMilli()))
 }
 
 func decodePosition(b []byte) (Position, error) {

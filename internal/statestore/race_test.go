@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -43,6 +44,7 @@ func TestPartition_ShowsEachLaneItsNewestWritesWhileCyclesCommit(t *testing.T) {
 }
 
 func commitUntil(t *testing.T, s *Store, p *Partition, wake, stop chan struct{}) {
+	t.Helper()
 	for cid := int64(1); ; cid++ {
 		stopped := false
 		select {
@@ -125,7 +127,7 @@ func TestDetach_SettlesEveryEffectOnce(t *testing.T) {
 			wg.Go(func() {
 				for n := range 20 {
 					id := lane*100 + n
-					err := p.Add(&Effect{Mutations: []Mutation{set(fmt.Sprint(id), "v")}, Offset: NoOffset, Settled: func(error) {
+					err := p.Add(&Effect{Mutations: []Mutation{set(strconv.Itoa(id), "v")}, Offset: NoOffset, Settled: func(error) {
 						mu.Lock()
 						told[id]++
 						mu.Unlock()

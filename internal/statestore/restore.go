@@ -40,15 +40,16 @@ func (s *Store) Wipe(partition int32) error {
 
 func putRecords(b *pebble.Batch, partition int32, records []Record) error {
 	for _, r := range records {
-		key, err := stateKey(partition, r.Key), error(nil)
-		if r.Value == nil {
-			err = b.Delete(key, nil)
-		} else {
-			err = b.Set(key, r.Value, nil)
-		}
-		if err != nil {
+		if err := putRecord(b, stateKey(partition, r.Key), r.Value); err != nil {
 			return fmt.Errorf("apply a record of partition %d: %w", partition, err)
 		}
 	}
 	return nil
+}
+
+func putRecord(b *pebble.Batch, key, value []byte) error {
+	if value == nil {
+		return b.Delete(key, nil)
+	}
+	return b.Set(key, value, nil)
 }

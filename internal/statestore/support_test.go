@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "the seed of randomised tests; 0 takes a new one")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newRand returns a source whose seed is in the log.
 func newRand(t *testing.T) *rand.Rand {
@@ -26,19 +29,19 @@ func newRand(t *testing.T) *rand.Rand {
 }
 
 // openStore opens a store in memory and closes it with the test.
-func openStore(t testing.TB, cfg Config) *Store {
-	t.Helper()
+func openStore(tb testing.TB, cfg Config) *Store {
+	tb.Helper()
 	if cfg.FS == nil {
 		cfg.FS = vfs.NewMem()
 	}
 	cfg.Dir = "state"
 	s, err := Open(cfg)
 	if err != nil {
-		t.Fatalf("Open: %v", err)
+		tb.Fatalf("Open: %v", err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v", err)
+			tb.Errorf("Close: %v", err)
 		}
 	})
 	return s
@@ -65,37 +68,37 @@ func stored(s string) []byte { return append([]byte{Format}, s...) }
 
 func effect(ms ...Mutation) *Effect { return &Effect{Mutations: ms, Offset: NoOffset} }
 
-func add(t testing.TB, p *Partition, e *Effect) {
-	t.Helper()
+func add(tb testing.TB, p *Partition, e *Effect) {
+	tb.Helper()
 	if err := p.Add(e); err != nil {
-		t.Fatalf("Add: %v", err)
+		tb.Fatalf("Add: %v", err)
 	}
 }
 
-func take(t testing.TB, p *Partition) *Batch {
-	t.Helper()
+func take(tb testing.TB, p *Partition) *Batch {
+	tb.Helper()
 	b, err := p.Take(1<<30, 1<<30)
 	if err != nil {
-		t.Fatalf("Take: %v", err)
+		tb.Fatalf("Take: %v", err)
 	}
 	return b
 }
 
-func commit(t testing.TB, s *Store, b *Batch, pos Position) {
-	t.Helper()
+func commit(tb testing.TB, s *Store, b *Batch, pos Position) {
+	tb.Helper()
 	if err := s.Commit([]Settlement{{Batch: b, Position: pos}}); err != nil {
-		t.Fatalf("Commit: %v", err)
+		tb.Fatalf("Commit: %v", err)
 	}
 }
 
 // commitAll takes and commits everything that waits, and returns the changelog records of it.
-func commitAll(t testing.TB, s *Store, p *Partition) []Record {
-	t.Helper()
-	b := take(t, p)
+func commitAll(tb testing.TB, s *Store, p *Partition) []Record {
+	tb.Helper()
+	b := take(tb, p)
 	if b == nil {
 		return nil
 	}
-	commit(t, s, b, Position{})
+	commit(tb, s, b, Position{})
 	return b.Records
 }
 
@@ -116,15 +119,15 @@ func showAll(rs []Record) []string {
 }
 
 // committedState is what Pebble has of a partition.
-func committedState(t testing.TB, s *Store, partition int32) map[string]string {
-	t.Helper()
+func committedState(tb testing.TB, s *Store, partition int32) map[string]string {
+	tb.Helper()
 	out := make(map[string]string)
 	err := s.Scan(partition, "", func(key string, value []byte) error {
 		out[key] = string(value)
 		return nil
 	})
 	if err != nil {
-		t.Fatalf("Scan: %v", err)
+		tb.Fatalf("Scan: %v", err)
 	}
 	return out
 }

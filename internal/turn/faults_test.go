@@ -148,10 +148,10 @@ func TestRun_StopsWhenThePartitionIsLost(t *testing.T) {
 	}
 }
 
-// notRun is the error of a tool source that knows that nothing has run.
-type notRun struct{ error }
+// notRunError is the error of a tool source that knows that nothing has run.
+type notRunError struct{ error }
 
-func (notRun) NotBegun() bool { return true }
+func (notRunError) NotBegun() bool { return true }
 
 func TestRun_BelievesAToolSourceThatNothingHasRun(t *testing.T) {
 	t.Parallel()
@@ -160,7 +160,7 @@ func TestRun_BelievesAToolSourceThatNothingHasRun(t *testing.T) {
 		l := newLife(t, s)
 		l.world.onRun = func(call *fact.Call) error {
 			if call.Position == 0 {
-				return fmt.Errorf("telemetry: %w", notRun{errStopped})
+				return fmt.Errorf("telemetry: %w", notRunError{errStopped})
 			}
 			return nil
 		}

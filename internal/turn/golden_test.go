@@ -88,6 +88,12 @@ func runTurn(t *testing.T, w *world, j Journal, frames []fact.Frame) error {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	s := w.scenario
+	var stops []func() bool
+	defer func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}()
 	for _, e := range []struct {
 		after string
 		do    func()
@@ -97,12 +103,11 @@ func runTurn(t *testing.T, w *world, j Journal, frames []fact.Frame) error {
 		{s.Turn.Stop, func() { w.note(nil, "the worker stops"); cancel(errStopped) }},
 	} {
 		if e.after != "" {
-			timer := time.AfterFunc(span(e.after), e.do)
-			defer timer.Stop()
 			if e.after == "0s" {
-				timer.Stop()
 				e.do()
+				continue
 			}
+			stops = append(stops, time.AfterFunc(span(e.after), e.do).Stop)
 		}
 	}
 	loop := New(Config{Worker: "w1", Now: time.Now, CheckOutput: checkOutput, Logger: slog.New(slog.DiscardHandler)}, w, w)

@@ -21,11 +21,11 @@ type ledger struct {
 	committed int
 }
 
-func newLedger(t testing.TB) *ledger {
-	t.Helper()
+func newLedger(tb testing.TB) *ledger {
+	tb.Helper()
 	c, err := fact.NewCodec()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return &ledger{codec: c}
 }
@@ -45,22 +45,22 @@ func (l *ledger) append(facts []fact.Fact) error {
 }
 
 // frames are the stored facts, read back.
-func (l *ledger) frames(t testing.TB) []fact.Frame {
-	t.Helper()
+func (l *ledger) frames(tb testing.TB) []fact.Frame {
+	tb.Helper()
 	var out []fact.Frame
 	for _, e := range l.effects {
 		frames, err := l.codec.Frames(e)
 		if err != nil {
-			t.Fatalf("Frames: %v", err)
+			tb.Fatalf("Frames: %v", err)
 		}
 		out = append(out, frames...)
 	}
 	return out
 }
 
-func (l *ledger) ended(t testing.TB) *fact.Ended {
-	t.Helper()
-	frames := l.frames(t)
+func (l *ledger) ended(tb testing.TB) *fact.Ended {
+	tb.Helper()
+	frames := l.frames(tb)
 	if len(frames) == 0 {
 		return nil
 	}
@@ -69,12 +69,12 @@ func (l *ledger) ended(t testing.TB) *fact.Ended {
 }
 
 // lose drops the effects that the next worker does not find.
-func (l *ledger) lose(t testing.TB, kept int) {
-	t.Helper()
+func (l *ledger) lose(tb testing.TB, kept int) {
+	tb.Helper()
 	l.effects = l.effects[:kept]
 	l.committed = kept
 	l.seq = 0
-	for _, f := range l.frames(t) {
+	for _, f := range l.frames(tb) {
 		l.seq = f.Seq + f.Fact.Events()
 	}
 }
@@ -203,26 +203,25 @@ func showFact(f fact.Fact) string {
 	case *fact.Accepted:
 		return "accepted"
 	case *fact.Responded:
-		s := fmt.Sprintf("responded %d %s %q", f.Step, f.FinishReason, f.Text)
+		parts := []string{fmt.Sprintf("responded %d %s %q", f.Step, f.FinishReason, f.Text)}
 		for _, c := range f.Calls {
-			s += " " + c.Name
+			parts = append(parts, c.Name)
 		}
 		if len(f.Wave) > 0 {
-			s += " wave" + showCalls(f.Wave)
+			parts = append(parts, "wave", showCalls(f.Wave))
 		}
-		return s
+		return strings.Join(parts, " ")
 	case *fact.Began:
-		s := "began"
 		if f.Again {
-			s += " again"
+			return "began again " + showCalls(f.Calls)
 		}
-		return s + showCalls(f.Calls)
+		return "began " + showCalls(f.Calls)
 	case *fact.NotBegun:
-		s := "not begun"
+		parts := []string{"not begun"}
 		for _, r := range f.Calls {
-			s += " " + at(r)
+			parts = append(parts, at(r))
 		}
-		return s
+		return strings.Join(parts, " ")
 	case *fact.Finished:
 		return "finished " + at(f.Ref) + " " + showResult(&f.Result)
 	case *fact.Cancelled:
@@ -234,11 +233,11 @@ func showFact(f fact.Fact) string {
 }
 
 func showCalls(calls []fact.Call) string {
-	s := ""
-	for _, c := range calls {
-		s += " " + at(c.Ref)
+	parts := make([]string, len(calls))
+	for i, c := range calls {
+		parts[i] = at(c.Ref)
 	}
-	return s
+	return strings.Join(parts, " ")
 }
 
 func showResult(r *fact.Result) string {

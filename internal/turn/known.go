@@ -3,6 +3,7 @@ package turn
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lathe-run/lathe/internal/fact"
@@ -123,9 +124,9 @@ func (k *Known) totals() (usage schemas.Usage, cost *int64, calls int) {
 
 // lastText is the text of the last response, the partial output of a turn that ends early.
 func (k *Known) lastText() string {
-	for i := len(k.responses) - 1; i >= 0; i-- {
-		if t := k.responses[i].Text; t != "" {
-			return t
+	for _, r := range slices.Backward(k.responses) {
+		if r.Text != "" {
+			return r.Text
 		}
 	}
 	return ""

@@ -176,7 +176,7 @@ func detail(err error) string {
 }
 
 // end closes every call that has no finish and records the turn's end.
-func (r *run) end(ctx context.Context, v *verdict) error {
+func (r *run) end(v *verdict) error {
 	facts, doubt := r.closeCalls(v)
 	if doubt != nil && v.status != schemas.StatusIndeterminate && v.status != schemas.StatusOutcomeUnknown {
 		v.status, v.message = doubt.Status, fmt.Sprintf("%s; call %s of %s is %s", v.message, doubt.Key(r.turn.Accepted.TurnID), doubt.Tool.Name, doubt.Status)

@@ -276,7 +276,7 @@ func TestRun_ResumesFromAnySequenceOfKillsAndDrains(t *testing.T) {
 	rnd := newRand(t)
 	for name, s := range timeless(t) {
 		want, writes := undisturbed(t, s)
-		for round := range 40 {
+		for round := range 15 {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLife(t, s)
 				story := disturb(l, rnd, writes)

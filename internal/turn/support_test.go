@@ -8,11 +8,16 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/lathe-run/lathe/internal/fact"
 	"github.com/lathe-run/lathe/schemas"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	errDraining = errors.New("the partition is being drained")

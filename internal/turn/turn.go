@@ -102,7 +102,7 @@ func (l *Loop) Run(ctx context.Context, t *Turn) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.cfg.Logger.ErrorContext(ctx, "turn panicked", slog.String("turn_id", t.Accepted.TurnID), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-			err = r.end(ctx, failed(schemas.CodeInternal, "the worker failed while it ran this turn"))
+			err = r.end(failed(schemas.CodeInternal, "the worker failed while it ran this turn"))
 		}
 	}()
 	ctx, cancel := context.WithDeadlineCause(ctx, r.deadline(), errDeadline)
@@ -113,7 +113,7 @@ func (l *Loop) Run(ctx context.Context, t *Turn) (err error) {
 			return err
 		}
 	}
-	return r.end(ctx, v)
+	return r.end(v)
 }
 
 // stoppedBy is the verdict of a context that the turn itself ended: its cancel event or its deadline. It is nil for any other

@@ -64,7 +64,7 @@ func newBed(t *testing.T, c *cluster) *bed {
 	}
 	b.write("lathe.yaml", manifest)
 	b.write("script.yaml", script)
-	b.cl = b.client(kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	b.cl = b.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	b.adm = kadm.NewClient(b.cl)
 	return b
 }
@@ -153,11 +153,33 @@ func (b *bed) sendEvent(ev *schemas.TurnEvent) {
 	b.produce(&kgo.Record{Key: []byte(ev.SessionID), Value: value})
 }
 
-// produce puts records on the topic of turns and returns when the brokers have them.
+// produce puts records on the topic of turns, each where its key belongs, and returns when the brokers have them.
 func (b *bed) produce(records ...*kgo.Record) {
+	b.Helper()
+	for _, r := range records {
+		r.Partition = partitionOf(string(r.Key))
+	}
+	b.produceThere(records...)
+}
+
+// produceThere puts records on the partitions they name.
+func (b *bed) produceThere(records ...*kgo.Record) {
 	b.Helper()
 	for _, r := range records {
 		r.Topic = b.topic("turns")
 	}
 	b.must(b.cl.ProduceSync(b.ctx, records...).FirstErr())
+}
+
+// partitionOf is the partition that a key belongs to, as Java producers reckon.
+func partitionOf(key string) int32 {
+	p := kgo.StickyKeyPartitioner(nil).ForTopic("turns").Partition(&kgo.Record{Key: []byte(key)}, turnPartitions)
+	return int32(p)
+}
+
+// sendBad sends a record that must become a dead letter for one of the reasons.
+func (b *bed) sendBad(what string, rec *kgo.Record, may ...string) {
+	b.Helper()
+	b.produceThere(rec)
+	b.dead = append(b.dead, deadLetter{partition: rec.Partition, offset: rec.Offset, may: may, what: what, value: rec.Value})
 }

@@ -6,7 +6,7 @@ agents:
   main:
     model: script
     system: You are tested.
-    tools: [look, slow, hold_read, broken, pay, pay_slowly, hold, save, deploy]
+    tools: [look, slow, hold_read, broken, pay, hold, save, deploy]
     limits: {parallel: 2, duration: 1m, steps: 6, calls: 12}
 models:
   script: {provider: scripted, script: script.yaml}
@@ -47,12 +47,12 @@ scenarios:
     match: {turn: many-}
     steps:
       - calls:
-          - {name: pay_slowly, arguments: {n: 1500}}
-          - {name: pay_slowly, arguments: {n: 1500}}
-          - {name: pay_slowly, arguments: {n: 1500}}
-          - {name: pay_slowly, arguments: {n: 1500}}
-          - {name: pay_slowly, arguments: {n: 1500}}
-          - {name: pay_slowly, arguments: {n: 1500}}
+          - {name: hold, arguments: {n: 1}}
+          - {name: hold, arguments: {n: 1}}
+          - {name: hold, arguments: {n: 1}}
+          - {name: hold, arguments: {n: 1}}
+          - {name: hold, arguments: {n: 1}}
+          - {name: hold, arguments: {n: 1}}
       - text: all paid
   - name: hold
     match: {turn: hold-}

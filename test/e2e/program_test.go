@@ -111,7 +111,6 @@ func program(w *world) app.Program {
 		tool("hold_read", read, held),
 		tool("broken", read, broken),
 		tool("pay", write, instant),
-		tool("pay_slowly", write, slow),
 		tool("hold", write, held),
 		tool("save", again, instant),
 		tool("deploy", tools.Options{Effect: schemas.EffectHost}, instant),

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,14 +31,14 @@ type bed struct {
 	name, input, output, changelog string
 	inputID                        [16]byte
 	admin                          *kadm.Client
-	consumer                       *kgo.Client
+	consumer                       *member
 }
 
-// newBed makes topics and joins a group as its only member. The options reach the cluster.
-func newBed(t testing.TB, version int, name string, w *wires, opts ...kgo.Opt) *bed {
-	t.Helper()
+// newBed makes topics and joins a group as its only member. The last options reach the cluster.
+func newBed(tb testing.TB, version int, name string, w *wires, consumer []kgo.Opt, opts ...kgo.Opt) *bed {
+	tb.Helper()
 	b := &bed{
-		t: t, version: version, name: name, wires: w,
+		t: tb, version: version, name: name, wires: w,
 		opts:  append([]kgo.Opt{kgo.DisableClientMetrics(), kgo.MetadataMinAge(10 * time.Millisecond)}, opts...),
 		last:  func() []kgo.Opt { return nil },
 		input: name + "-in", output: name + "-out", changelog: name + "-changelog",
@@ -45,7 +47,8 @@ func newBed(t testing.TB, version int, name string, w *wires, opts ...kgo.Opt) *
 	b.createTopic(b.output, bedPartitions, -1)
 	b.createTopic(b.changelog, bedPartitions, -1)
 	b.inputID = b.createTopic(b.input, bedPartitions, -1)
-	b.join()
+	b.consumer = b.join(consumer...)
+	b.consumer.wait(bedPartitions)
 	return b
 }
 
@@ -78,30 +81,62 @@ func (b *bed) createTopic(topic string, partitions int32, replicas int16) [16]by
 	}
 }
 
-// join makes the bed's consumer the member of the group.
-func (b *bed) join(opts ...kgo.Opt) {
+// member is a consumer in the bed's group.
+type member struct {
+	*kgo.Client
+
+	tb    testing.TB
+	moved chan struct{}
+	mu    sync.Mutex
+	owned map[int32]bool
+}
+
+// join makes one more member of the group.
+func (b *bed) join(opts ...kgo.Opt) *member {
 	b.t.Helper()
-	assigned := make(chan struct{}, 1)
-	b.consumer = b.client(append([]kgo.Opt{
-		kgo.ConsumerGroup(b.name), kgo.ConsumeTopics(b.input),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, got map[string][]int32) {
-			if len(got) > 0 {
-				select {
-				case assigned <- struct{}{}:
-				default:
+	m := &member{tb: b.t, moved: make(chan struct{}, 1), owned: map[int32]bool{}}
+	change := func(to bool) func(context.Context, *kgo.Client, map[string][]int32) {
+		return func(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for _, p := range partitions[b.input] {
+				if m.owned[p] = to; !to {
+					delete(m.owned, p)
 				}
 			}
-		}),
+			select {
+			case m.moved <- struct{}{}:
+			default:
+			}
+		}
+	}
+	m.Client = b.client(append([]kgo.Opt{
+		kgo.ConsumerGroup(b.name), kgo.ConsumeTopics(b.input), kgo.HeartbeatInterval(200 * time.Millisecond),
+		kgo.OnPartitionsAssigned(change(true)), kgo.OnPartitionsRevoked(change(false)), kgo.OnPartitionsLost(change(false)),
 	}, opts...)...)
-	select {
-	case <-assigned:
-	case <-b.t.Context().Done():
-		b.t.Fatal("joined no group")
+	return m
+}
+
+// wait returns the partitions of the member when it has n.
+func (m *member) wait(n int) []int32 {
+	m.tb.Helper()
+	for {
+		m.mu.Lock()
+		owned := slices.Sorted(maps.Keys(m.owned))
+		m.mu.Unlock()
+		if len(owned) == n {
+			return owned
+		}
+		select {
+		case <-m.moved:
+		case <-m.tb.Context().Done():
+			m.tb.Fatalf("has partitions %v, want %d", owned, n)
+		}
 	}
 }
 
-func (b *bed) membership() Membership {
-	id, generation := b.consumer.GroupMetadata()
+func (m *member) membership() Membership {
+	id, generation := m.GroupMetadata()
 	return Membership{MemberID: id, Generation: generation}
 }
 
@@ -148,7 +183,7 @@ func (b *bed) worker(changes ...func(*Config)) *worker {
 
 // cycle makes one that writes id to the output and the changelog of some partitions and moves their offsets on by one.
 func (w *worker) cycle(id string, partitions ...int32) *Cycle {
-	c := &Cycle{Group: w.membership()}
+	c := &Cycle{Group: w.consumer.membership()}
 	for _, p := range partitions {
 		value := []byte(id + "/" + strconv.Itoa(int(p)))
 		c.Records = append(c.Records,
@@ -278,23 +313,23 @@ func values(id string, partitions ...int32) []string {
 	return out
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func equal[T any](t testing.TB, got, want T) {
-	t.Helper()
+func equal[T any](tb testing.TB, got, want T) {
+	tb.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("unexpected (-want +got):\n%s", diff)
+		tb.Fatalf("unexpected (-want +got):\n%s", diff)
 	}
 }
 
-func requireOutcome(t testing.TB, res Result, want Outcome, reason error) {
-	t.Helper()
+func requireOutcome(tb testing.TB, res Result, want Outcome, reason error) {
+	tb.Helper()
 	if res.Outcome != want || !errors.Is(res.Err, reason) {
-		t.Fatalf("got %s, %v; want %s, %v", res.Outcome, res.Err, want, reason)
+		tb.Fatalf("got %s, %v; want %s, %v", res.Outcome, res.Err, want, reason)
 	}
 }

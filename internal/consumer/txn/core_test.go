@@ -191,8 +191,8 @@ func secondProcess(b *bed) {
 	first := b.worker(func(c *Config) {
 		c.Hooks.Before = func(_ context.Context, s Step) {
 			if s == StepEnd && second == nil {
-				second = b.worker()
-				requireOutcome(b.t, second.commit("second", 0, 1), Committed, nil)
+				second = b.worker()                                                //nolint:contextcheck // a process of its own
+				requireOutcome(b.t, second.commit("second", 0, 1), Committed, nil) //nolint:contextcheck // likewise
 			}
 		}
 	})

@@ -66,8 +66,9 @@ func (s *slot) options() []kgo.Opt {
 		kgo.ManualFlushing(),
 		kgo.MaxBufferedRecords(math.MaxInt32),
 		kgo.RecordRetries(math.MaxInt32),
-		// A leader that moves must be found well within a cycle's deadline. A topic is given up after four looks.
-		kgo.MetadataMinAge(250 * time.Millisecond),
+		// A leader that moves must be found well within a cycle's deadline, and so must a topic that is gone.
+		kgo.MetadataMinAge(metadataMinAge),
+		kgo.UnknownTopicRetries(int(unknownTopicLimit / metadataMinAge)),
 		kgo.MaxVersions(s.versions()),
 	}
 }

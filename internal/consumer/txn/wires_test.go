@@ -83,7 +83,7 @@ type wire struct {
 func (c *wire) Write(request []byte) (int, error) {
 	switch c.wires.at(request) {
 	case cutRequest:
-		c.Conn.Close()
+		c.Close()
 		return 0, errCut
 	case cutAnswer:
 		c.mu.Lock()
@@ -100,7 +100,7 @@ func (c *wire) Read(answer []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
-		c.Conn.Close()
+		c.Close()
 		return 0, errCut
 	}
 	return n, err

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,10 +15,9 @@ import (
 	"github.com/lathe-run/lathe/internal/statestore"
 )
 
-// changelogReader reads the changelog, one partition and one request at a time. It fetches by hand because the end of a restore
-// is a position, not a record: what lies last may be markers, aborted records or nothing at all, which a consuming client does
-// not show.
-type changelogReader struct {
+// logReader reads partitions of one topic, one request at a time. It fetches by hand because the end of a restore is a position,
+// not a record: what lies last may be markers, aborted records or nothing at all, which a consuming client does not show.
+type logReader struct {
 	cl    *kgo.Client
 	topic Topic
 	bytes int32
@@ -34,8 +34,8 @@ type leader struct {
 }
 
 var (
-	errOutOfRange  = errors.New("the offset is out of range")
-	errChangelogID = errors.New("the changelog topic was deleted or made again")
+	errOutOfRange = errors.New("the offset is out of range")
+	errTopicID    = errors.New("the topic was deleted or made again")
 )
 
 const (
@@ -43,14 +43,14 @@ const (
 	changelogRetry = 50 * time.Millisecond
 )
 
-func newChangelogReader(cl *kgo.Client, topic Topic, bytes int32) *changelogReader {
-	r := &changelogReader{cl: cl, topic: topic, bytes: bytes}
+func newLogReader(cl *kgo.Client, topic Topic, bytes int32) *logReader {
+	r := &logReader{cl: cl, topic: topic, bytes: bytes}
 	r.mu.leaders = make(map[int32]leader)
 	return r
 }
 
 // refresh asks for the leaders of all partitions.
-func (r *changelogReader) refresh(ctx context.Context) error {
+func (r *logReader) refresh(ctx context.Context) error {
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
 	t.Topic = kmsg.StringPtr(r.topic.Name)
@@ -65,7 +65,7 @@ func (r *changelogReader) refresh(ctx context.Context) error {
 			return fmt.Errorf("find the leaders of %s: %w", r.topic.Name, err)
 		}
 		if t.TopicID != [16]byte{} && t.TopicID != r.topic.ID {
-			return fmt.Errorf("find the leaders of %s: %w", r.topic.Name, errChangelogID)
+			return fmt.Errorf("find the leaders of %s: %w", r.topic.Name, errTopicID)
 		}
 		for _, p := range t.Partitions {
 			if p.ErrorCode == 0 && p.Leader >= 0 {
@@ -80,7 +80,7 @@ func (r *changelogReader) refresh(ctx context.Context) error {
 }
 
 // known returns the leader last heard of; its epoch is -1 when there is none.
-func (r *changelogReader) known(partition int32) (leader, bool) {
+func (r *logReader) known(partition int32) (leader, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l, ok := r.mu.leaders[partition]
@@ -90,7 +90,7 @@ func (r *changelogReader) known(partition int32) (leader, bool) {
 	return l, ok
 }
 
-func (r *changelogReader) forget(partition int32) {
+func (r *logReader) forget(partition int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.mu.leaders, partition)
@@ -103,7 +103,7 @@ const (
 )
 
 // bounds returns the log start and the high watermark, uncommitted records included.
-func (r *changelogReader) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
+func (r *logReader) bounds(ctx context.Context, partition int32) (start, end int64, err error) {
 	if start, err = listOffset(ctx, r.cl, r.topic.Name, partition, earliestOffset); err != nil {
 		return 0, 0, err
 	}
@@ -137,7 +137,7 @@ func listOffset(ctx context.Context, cl *kgo.Client, topic string, partition int
 }
 
 // epochEnd returns the end of a leader epoch, or of the largest one below it; -1 when the broker knows none.
-func (r *changelogReader) epochEnd(ctx context.Context, partition, epoch int32) (int64, error) {
+func (r *logReader) epochEnd(ctx context.Context, partition, epoch int32) (int64, error) {
 	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
 	req.ReplicaID = -1
 	p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
@@ -164,7 +164,7 @@ func (r *changelogReader) epochEnd(ctx context.Context, partition, epoch int32) 
 // chunk is the answer to one fetch.
 type chunk struct {
 	records []statestore.Record
-	// next is the offset to read on from. epoch is the leader epoch of the last record.
+	// next is the offset to read on from. epoch is the leader epoch of the last record, -1 without one.
 	next  int64
 	epoch int32
 	// empty says that there was nothing at all, and stable is the offset up to which every transaction is decided.
@@ -173,24 +173,54 @@ type chunk struct {
 }
 
 // fetch reads committed records from an offset on. What may pass is retried until ctx ends.
-func (r *changelogReader) fetch(ctx context.Context, partition int32, offset int64) (chunk, error) {
+func (r *logReader) fetch(ctx context.Context, partition int32, offset int64) (chunk, error) {
+	rp, err := r.fetchRaw(ctx, partition, offset)
+	if err != nil {
+		return chunk{}, err
+	}
+	if rp == nil {
+		return chunk{next: offset, epoch: -1, stable: -1}, nil
+	}
+	return r.read(rp, offset)
+}
+
+// batch returns the bytes of the batch that holds an offset, as the broker has it.
+func (r *logReader) batch(ctx context.Context, partition int32, offset int64) ([]byte, error) {
 	for {
-		c, err := r.fetchOnce(ctx, partition, offset)
+		rp, err := r.fetchRaw(ctx, partition, offset)
+		if err != nil {
+			return nil, err
+		}
+		if rp != nil && len(rp.RecordBatches) > batchLength+4 {
+			n := int64(batchLength) + 4 + int64(binary.BigEndian.Uint32(rp.RecordBatches[batchLength:]))
+			return rp.RecordBatches[:min(n, int64(len(rp.RecordBatches)))], nil
+		}
+		if err := sleep(ctx, changelogRetry); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// batchLength is where the length of what follows stands in a batch.
+const batchLength = 8
+
+// fetchRaw fetches from an offset; nil when the broker throttles us.
+func (r *logReader) fetchRaw(ctx context.Context, partition int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
+	for {
+		rp, err := r.fetchOnce(ctx, partition, offset)
 		switch {
 		case err == nil:
-			return c, nil
+			return rp, nil
 		case ctx.Err() != nil:
-			return chunk{}, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case errors.Is(err, kerr.OffsetOutOfRange):
-			return chunk{}, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, errOutOfRange)
-		case errors.Is(err, errChangelogID), errors.Is(err, kerr.UnknownTopicID), isRefusal(err):
-			return chunk{}, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, err)
-		case isBrokerError(err) && !kerr.IsRetriable(err):
-			return chunk{}, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, err)
+			return nil, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, errOutOfRange)
+		case isGone(err), isRefusal(err), isBrokerError(err) && !kerr.IsRetriable(err):
+			return nil, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, err)
 		}
 		r.forget(partition) // A leader that has moved, a connection that was lost: ask again.
 		if err := sleep(ctx, changelogRetry); err != nil {
-			return chunk{}, err
+			return nil, err
 		}
 	}
 }
@@ -200,36 +230,37 @@ func isBrokerError(err error) bool {
 	return ok
 }
 
-func (r *changelogReader) fetchOnce(ctx context.Context, partition int32, offset int64) (chunk, error) {
+func (r *logReader) fetchOnce(ctx context.Context, partition int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
 	l, ok := r.known(partition)
 	if !ok {
 		if err := r.refresh(ctx); err != nil {
-			return chunk{}, err
+			return nil, err
 		}
 		if l, ok = r.known(partition); !ok {
-			return chunk{}, kerr.LeaderNotAvailable
+			return nil, kerr.LeaderNotAvailable
 		}
 	}
 	resp, err := r.cl.Broker(int(l.broker)).RetriableRequest(ctx, r.fetchRequest(partition, offset))
 	if err != nil {
-		return chunk{}, fmt.Errorf("fetch: %w", err)
+		return nil, fmt.Errorf("fetch: %w", err)
 	}
 	fetched, ok := resp.(*kmsg.FetchResponse)
 	if !ok {
-		return chunk{}, fmt.Errorf("fetch: unexpected answer %T", resp)
+		return nil, fmt.Errorf("fetch: unexpected answer %T", resp)
 	}
 	if err := kerr.ErrorForCode(fetched.ErrorCode); err != nil {
-		return chunk{}, err
+		return nil, err
 	}
 	for i := range fetched.Topics {
 		for j := range fetched.Topics[i].Partitions {
-			return r.read(&fetched.Topics[i].Partitions[j], offset, l.epoch)
+			rp := &fetched.Topics[i].Partitions[j]
+			return rp, kerr.ErrorForCode(rp.ErrorCode)
 		}
 	}
-	return chunk{next: offset, epoch: -1, stable: -1}, nil // The broker throttles us.
+	return nil, nil //nolint:nilnil // The broker throttles us: no answer, and no error.
 }
 
-func (r *changelogReader) fetchRequest(partition int32, offset int64) *kmsg.FetchRequest {
+func (r *logReader) fetchRequest(partition int32, offset int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis = int32(changelogWait.Milliseconds())
 	req.MinBytes, req.MaxBytes = 1, r.bytes
@@ -243,17 +274,14 @@ func (r *changelogReader) fetchRequest(partition int32, offset int64) *kmsg.Fetc
 	return req
 }
 
-func (r *changelogReader) read(rp *kmsg.FetchResponseTopicPartition, offset int64, epoch int32) (chunk, error) {
-	if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-		return chunk{}, err
-	}
+func (r *logReader) read(rp *kmsg.FetchResponseTopicPartition, offset int64) (chunk, error) {
 	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: offset, IsolationLevel: kgo.ReadCommitted(), Topic: r.topic.Name, Partition: rp.Partition,
 	}, rp, kgo.DefaultDecompressor(), nil)
 	if fp.Err != nil {
 		return chunk{}, fmt.Errorf("decode the batch at %d: %w", next, fp.Err)
 	}
-	c := chunk{next: next, epoch: epoch, empty: len(rp.RecordBatches) == 0, stable: rp.LastStableOffset}
+	c := chunk{next: next, epoch: -1, empty: len(rp.RecordBatches) == 0, stable: rp.LastStableOffset}
 	if len(fp.Records) > 0 {
 		c.records = make([]statestore.Record, len(fp.Records))
 		for i, rec := range fp.Records {
