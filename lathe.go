@@ -92,5 +92,5 @@ func Retries(n int) Retry { return tools.Retries(n) }
 
 // Main runs the command that the arguments name and exits with its status.
 func Main(p Program) {
-	os.Exit(cli.Main(context.Background(), os.Args[1:], p, cli.OSEnv())) //nolint:forbidigo // This is the program's main.
+	os.Exit(cli.Main(context.Background(), os.Args[1:], p, cli.OSEnv()))
 }

@@ -181,9 +181,11 @@ func (r *resolver) array(w, rd *avroType) (projection, error) {
 		}
 		out := make([]any, len(list))
 		for i, item := range list {
-			if out[i], err = items(item); err != nil {
+			val, err := items(item) // A variable of its own: projections run side by side.
+			if err != nil {
 				return nil, err
 			}
+			out[i] = val
 		}
 		return out, nil
 	}, nil

@@ -67,10 +67,10 @@ func answerProbe(w http.ResponseWriter, ok bool, reason string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, reason) //nolint:errcheck // The client has gone; there is nobody to tell.
+		_, _ = fmt.Fprintln(w, reason) // When the client has gone there is nobody to tell.
 		return
 	}
-	fmt.Fprintln(w, "ok") //nolint:errcheck // The client has gone; there is nobody to tell.
+	_, _ = fmt.Fprintln(w, "ok")
 }
 
 func answerReady(w http.ResponseWriter, r *http.Request, s consumer.Status) {
@@ -87,5 +87,5 @@ func answerReady(w http.ResponseWriter, r *http.Request, s consumer.Status) {
 	if !s.Ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	w.Write(append(body, '\n')) //nolint:errcheck // The client has gone; there is nobody to tell.
+	_, _ = w.Write(append(body, '\n')) // When the client has gone there is nobody to tell.
 }

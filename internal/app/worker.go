@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -91,8 +92,8 @@ func (w *worker) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBudget)
 	defer cancel()
 	var errs []error
-	for i := len(w.closers) - 1; i >= 0; i-- {
-		errs = append(errs, w.closers[i](ctx))
+	for _, c := range slices.Backward(w.closers) {
+		errs = append(errs, c(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -126,7 +127,7 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 	if err != nil {
 		return nil, err
 	}
-	store, err := statestore.Open(statestore.Config{
+	store, err := statestore.Open(statestore.Config{ //nolint:contextcheck // Pebble reports damage from goroutines of its own.
 		Dir: s.DataDir, RecordBytes: valueBudget(s), Logger: w.logger.With(slog.String("component", "statestore")),
 	})
 	if err != nil {
@@ -163,7 +164,7 @@ func (w *worker) codec(ctx context.Context, registry *kafka.Registry) (*dedupe.C
 // incarnation is 64 random bits that tell this process from every other, its predecessors under the same id included.
 func incarnation() uint64 {
 	var b [8]byte
-	rand.Read(b[:]) //nolint:errcheck // It never fails.
+	_, _ = rand.Read(b[:]) // It never fails.
 	return binary.BigEndian.Uint64(b[:])
 }
 

@@ -129,8 +129,8 @@ func runBench(ctx context.Context, env Env, f benchFlags) error {
 }
 
 func printBenchHead(env Env, b *bench) {
-	fmt.Fprintf(env.Stdout, "broker: %s (%d), %d partitions, %s each after %s\n\n", b.what, b.brokers, b.flags.partitions, b.flags.span, b.flags.warm)
-	fmt.Fprintf(env.Stdout, "%-6s %5s | %8s %8s %8s %8s | %8s %8s %6s | %7s %7s %7s %7s | %6s %6s %8s | %7s\n",
+	say(env.Stdout, "broker: %s (%d), %d partitions, %s each after %s\n\n", b.what, b.brokers, b.flags.partitions, b.flags.span, b.flags.warm)
+	say(env.Stdout, "%-6s %5s | %8s %8s %8s %8s | %8s %8s %6s | %7s %7s %7s %7s | %6s %6s %8s | %7s\n",
 		"tools", "n", "turns/s", "steps/s", "p50 ms", "p99 ms", "floor/s", "p50 ms", "ratio",
 		"cpu wrk", "broker", "driver", "peak MB", "events", "clog", "bytes", "cyc/s")
 }
@@ -141,10 +141,10 @@ func printBenchRow(env Env, f benchFlags, r benchResult) error {
 		if err != nil {
 			return fmt.Errorf("write a result: %w", err)
 		}
-		fmt.Fprintf(env.Stdout, "%s\n", line)
+		say(env.Stdout, "%s\n", line)
 		return nil
 	}
-	fmt.Fprintf(env.Stdout, "%-6s %5d | %8.0f %8.0f %8.2f %8.2f | %8.0f %8.2f %6.2f | %7.3f %7.3f %7.3f %7.0f | %6.2f %6.2f %8.0f | %7.0f\n",
+	say(env.Stdout, "%-6s %5d | %8.0f %8.0f %8.2f %8.2f | %8.0f %8.2f %6.2f | %7.3f %7.3f %7.3f %7.0f | %6.2f %6.2f %8.0f | %7.0f\n",
 		r.Tools, r.InFlight, r.TurnsPerS, r.StepsPerS, r.P50MS, r.P99MS, r.FloorTurnsPerS, r.FloorP50MS, ratio(r.TurnsPerS, r.FloorTurnsPerS),
 		r.CPU.Worker, r.CPU.Broker, r.CPU.Driver, r.PeakMB, r.RecordsPerTurn.Events, r.RecordsPerTurn.Changelog, r.BytesPerTurn, r.CyclesPerS)
 	return nil
@@ -190,7 +190,7 @@ func openBench(ctx context.Context, env Env, f benchFlags) (b *bench, err error)
 		}
 		b.pids = []int{b.child.pid()}
 	} else if pids, ok := lookup(env.Environ)("LATHE_TEST_BROKER_PIDS"); ok {
-		for _, p := range strings.Split(pids, ",") {
+		for p := range strings.SplitSeq(pids, ",") {
 			n, err := strconv.Atoi(p)
 			if err != nil {
 				return nil, fmt.Errorf("read LATHE_TEST_BROKER_PIDS: %w", err)
@@ -207,7 +207,7 @@ func (b *bench) close() {
 		b.child.stop()
 	}
 	if err := os.RemoveAll(b.dir); err != nil {
-		fmt.Fprintln(b.env.Stderr, "bench:", err)
+		say(b.env.Stderr, "bench: %v\n", err)
 	}
 }
 

@@ -130,7 +130,7 @@ func (b *bench) loop(ctx context.Context, d *driver, c *child, spec runSpec) (*r
 	defer wg.Wait()
 	defer cancel(nil)
 	wg.Go(func() { cancel(d.read(ctx)) })
-	d.fill(spec.inFlight)
+	d.fill(ctx, spec.inFlight)
 	if err := d.wait(ctx, b.flags.warm, true); err != nil {
 		return nil, err
 	}
@@ -191,14 +191,14 @@ func (d *driver) close() {
 	d.reader.Close()
 }
 
-func (d *driver) fill(n int) {
+func (d *driver) fill(ctx context.Context, n int) {
 	for range n {
-		d.send()
+		d.send(ctx)
 	}
 }
 
 // send sends one more turn, in a session of its own.
-func (d *driver) send() {
+func (d *driver) send(ctx context.Context) {
 	d.mu.Lock()
 	if d.mu.stopped {
 		d.mu.Unlock()
@@ -209,7 +209,7 @@ func (d *driver) send() {
 	d.mu.sent[id] = time.Now()
 	d.mu.Unlock()
 	value := []byte(`{"turn_id":"` + id + `","messages":[{"role":"user","content":"Please answer a question."}]}`)
-	d.producer.Produce(context.Background(), &kgo.Record{Topic: d.topic, Key: []byte(id), Value: value}, nil) //nolint:forbidigo // A lost turn shows: the loop starves.
+	d.producer.Produce(context.WithoutCancel(ctx), &kgo.Record{Topic: d.topic, Key: []byte(id), Value: value}, nil) // A lost turn shows: the loop starves.
 }
 
 // read sees turns end, until ctx does.
@@ -221,7 +221,7 @@ func (d *driver) read(ctx context.Context) error {
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
 			if id, ok := endedTurn(rec); ok {
-				d.end(id, time.Now())
+				d.end(ctx, id, time.Now())
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func endedTurn(rec *kgo.Record) (string, bool) {
 	return id, end
 }
 
-func (d *driver) end(id string, now time.Time) {
+func (d *driver) end(ctx context.Context, id string, now time.Time) {
 	d.mu.Lock()
 	sent, ok := d.mu.sent[id]
 	delete(d.mu.sent, id)
@@ -255,7 +255,7 @@ func (d *driver) end(id string, now time.Time) {
 	d.mu.Unlock()
 	if ok {
 		d.done.Add(1)
-		d.send()
+		d.send(ctx)
 	}
 }
 

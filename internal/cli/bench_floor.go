@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -27,8 +26,8 @@ import (
 // floorShape is what the floor writes for each turn: records that a worker was seen to write, in so many commits one after
 // another.
 type floorShape struct {
-	Stages int
-	Shape  shape
+	Stages int   `json:"stages"`
+	Shape  shape `json:"shape"`
 }
 
 // writeFloor writes the floor's shape to a file: one commit for turns that only read, four for those whose three calls must be
@@ -146,10 +145,10 @@ func floorMetrics(ctx context.Context, addr string) (stop func(), meters *sdkmet
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = srv.Serve(l) //nolint:errcheck // It ends when it is closed.
+		_ = srv.Serve(l) // It ends when it is closed.
 	}()
 	return func() {
-		_ = srv.Close() //nolint:errcheck // Nothing is lost.
+		_ = srv.Close() // Nothing is lost.
 		<-done
 	}, sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), nil
 }
@@ -226,16 +225,12 @@ func (f *floor) cycle(ctx context.Context) error {
 		})
 	}
 	res, err := f.ring.Commit(ctx, c)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // The benchmark stopped the floor.
-		}
+	switch {
+	case ctx.Err() != nil: // The benchmark stopped the floor.
+		return nil //nolint:nilerr // What it cut off is of no interest.
+	case err != nil:
 		return err
-	}
-	if res.Outcome != txn.Committed {
-		if ctx.Err() != nil || errors.Is(res.Err, context.Canceled) {
-			return nil
-		}
+	case res.Outcome != txn.Committed:
 		return fmt.Errorf("a cycle of the floor was not committed: %w", res.Err)
 	}
 	for p := range touched {

@@ -77,13 +77,13 @@ func (c *child) line(ctx context.Context) (string, error) {
 
 // stop ends the child as a signal would, or by force after ten seconds.
 func (c *child) stop() {
-	_ = c.cmd.Process.Signal(os.Interrupt)                                      //nolint:errcheck // It may have ended already.
-	kill := time.AfterFunc(10*time.Second, func() { _ = c.cmd.Process.Kill() }) //nolint:errcheck // It may have ended already.
+	_ = c.cmd.Process.Signal(os.Interrupt)                                      // It may have ended already.
+	kill := time.AfterFunc(10*time.Second, func() { _ = c.cmd.Process.Kill() }) // It may have ended already.
 	defer kill.Stop()
 	for range c.lines { // Drained so that the child can write and end.
 		continue
 	}
-	_ = c.cmd.Wait() //nolint:errcheck // How it ended is of no interest any more.
+	_ = c.cmd.Wait() // How it ended is of no interest any more.
 }
 
 // clockTicks is USER_HZ, which Linux fixes at 100 for all user space.
@@ -119,7 +119,7 @@ func peakOf(pid int) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
 	}
-	for _, line := range strings.Split(string(b), "\n") {
+	for line := range strings.SplitSeq(string(b), "\n") {
 		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
 			kb, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
 			if err != nil {

@@ -38,7 +38,7 @@ func (b *bench) sample(spec runSpec, c *child) (sample, error) {
 
 // scrapeCycles reads how many cycles were committed, and their median duration, from the metrics of a worker or the floor.
 func scrapeCycles(addr string) (count, p50MS float64, err error) {
-	resp, err := http.Get("http://" + addr + "/metrics") //nolint:noctx,gosec // The address is the benchmark's own child.
+	resp, err := http.Get("http://" + addr + "/metrics") //nolint:noctx // The address is the benchmark's own child.
 	if err != nil {
 		return 0, 0, fmt.Errorf("read the worker's metrics: %w", err)
 	}
@@ -93,21 +93,25 @@ func (h *histogram) median() float64 {
 
 // shape is what the turns of a run wrote: how much per turn on each topic, and samples of it.
 type shape struct {
-	Turns float64
+	Turns float64 `json:"turns"`
 	// Tool, Turn and Changelog are the topics; End are the turn:end records, which are also counted in Turn.
-	Tool, Turn, Changelog, End topicShape
+	Tool      topicShape `json:"tool"`
+	Turn      topicShape `json:"turn"`
+	Changelog topicShape `json:"changelog"`
+	End       topicShape `json:"end"`
 }
 
 // topicShape is what was written to one topic.
 type topicShape struct {
-	Records, Bytes float64
+	Records float64 `json:"records"`
+	Bytes   float64 `json:"bytes"`
 	// Samples are the first records, for the floor to write again.
-	Samples []sampleRecord
+	Samples []sampleRecord `json:"samples"`
 }
 
 type sampleRecord struct {
-	Value   []byte
-	Headers []kgo.RecordHeader
+	Value   []byte             `json:"value"`
+	Headers []kgo.RecordHeader `json:"headers"`
 }
 
 // maxSamples is more than fits the window of LZ4, so that the floor's records compress like the worker's.

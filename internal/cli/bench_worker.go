@@ -117,7 +117,7 @@ func profile(args []string) (stop func(), err error) {
 	return func() {
 		pprof.StopCPUProfile()
 		if err := f.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, "bench: write a profile:", err)
+			say(os.Stderr, "bench: write a profile: %v\n", err)
 		}
 	}, nil
 }
@@ -134,7 +134,7 @@ func newBenchBroker(env Env) *cobra.Command {
 				return fmt.Errorf("start the embedded broker: %w", err)
 			}
 			defer c.Close()
-			fmt.Fprintln(env.Stdout, strings.Join(c.ListenAddrs(), ","))
+			say(env.Stdout, "%s\n", strings.Join(c.ListenAddrs(), ","))
 			<-ctx.Done()
 			return nil
 		},

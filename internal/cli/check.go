@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -27,9 +26,9 @@ tool that waits for approval, a name that no tool has, a schema that does not co
 			}
 			for _, name := range engine.Agents() {
 				a := m.Agents[name]
-				fmt.Fprintf(env.Stdout, "agent %s: model %s (%s %s), %d tools\n", name, a.Model, m.Models[a.Model].Provider, m.Models[a.Model].Model, engine.ToolCount(name))
+				say(env.Stdout, "agent %s: model %s (%s %s), %d tools\n", name, a.Model, m.Models[a.Model].Provider, m.Models[a.Model].Model, engine.ToolCount(name))
 			}
-			fmt.Fprintf(env.Stdout, "ok: %s and the settings fit together\n", s.Manifest)
+			say(env.Stdout, "ok: %s and the settings fit together\n", s.Manifest)
 			return engine.Close(cmd.Context())
 		},
 	}
@@ -70,7 +69,7 @@ func newTools(p app.Program, env Env) *cobra.Command {
 			if err != nil {
 				return refusedError{err}
 			}
-			fmt.Fprintf(env.Stdout, "%s\n", b)
+			say(env.Stdout, "%s\n", b)
 			return engine.Close(cmd.Context())
 		},
 	}
@@ -85,7 +84,7 @@ func newVersion(p app.Program, env Env) *cobra.Command {
 		Short: "Print the version of this build",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			fmt.Fprintln(env.Stdout, versionText(p))
+			say(env.Stdout, "%s\n", versionText(p))
 			return nil
 		},
 	}

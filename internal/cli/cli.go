@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -49,17 +51,17 @@ func OSEnv() Env {
 
 // Main runs a command and returns the exit status.
 func Main(ctx context.Context, args []string, p app.Program, env Env) int {
-	root := newRoot(p, env)
+	root := newRoot(p, env) //nolint:contextcheck // Commands take their context when they are executed.
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
 		return exitOK
 	case isRefused(err):
-		fmt.Fprintf(env.Stderr, "worker: %v\n", err)
+		say(env.Stderr, "worker: %v\n", err)
 		return exitRefused
 	}
-	fmt.Fprintf(env.Stderr, "worker: %v\n", err)
+	say(env.Stderr, "worker: %v\n", err)
 	return exitFailed
 }
 
@@ -85,6 +87,8 @@ Start here:
 Settings are environment variables that start with LATHE_; "worker help settings" lists them.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          help,
 	}
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
@@ -100,22 +104,38 @@ Settings are environment variables that start with LATHE_; "worker help settings
 	return root
 }
 
+// help is what the program does without a command it knows.
+func help(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf(", did you mean %q?", near[0])
+	}
+	return refusedError{fmt.Errorf("%s\nSee '%s --help'", text, cmd.CommandPath())}
+}
+
 // newSettingsTopic is help without a command: the table of settings.
 func newSettingsTopic() *cobra.Command {
 	return &cobra.Command{Use: "settings", Short: "The settings, as environment variables", Long: settingsHelp()}
 }
 
 func settingsHelp() string {
-	s := "Settings are environment variables. A name with _FILE behind it reads the value from a file.\n"
-	section := ""
+	var s strings.Builder
+	say(&s, "Settings are environment variables. A name with _FILE behind it reads the value from a file.\n")
 	for _, d := range app.SettingDocs() {
-		if d.Section != "" && d.Section != section {
-			section = d.Section
-			s += "\n" + section + "\n"
+		if d.Section != "" {
+			say(&s, "\n%s\n", d.Section)
 		}
-		s += fmt.Sprintf("  %s (%s, default %s)\n      %s\n", d.Name, d.Type, orNone(d.Default), d.Description)
+		say(&s, "  %s (%s, default %s)\n      %s\n", d.Name, d.Type, orNone(d.Default), d.Description)
 	}
-	return s
+	return s.String()
+}
+
+// say writes to a person. When nobody can read any more there is nobody to tell.
+func say(w io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, format, args...)
 }
 
 func orNone(s string) string {
@@ -170,8 +190,8 @@ func isTerminal(w io.Writer) bool {
 // lookup finds variables in an environment.
 func lookup(environ []string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
-		for i := len(environ) - 1; i >= 0; i-- {
-			if k, v, ok := cutPair(environ[i]); ok && k == name {
+		for _, pair := range slices.Backward(environ) {
+			if k, v, ok := strings.Cut(pair, "="); ok && k == name {
 				return v, true
 			}
 		}

@@ -86,7 +86,7 @@ func runDemo(ctx context.Context, env Env) error {
 	if !printPromises(env.Stdout, e.promises()) {
 		return errors.New("a promise was not held")
 	}
-	fmt.Fprintf(env.Stdout, "\nAll held, in %.1f s. Next: `worker help run`, or the README's \"Against my Kafka\".\n", time.Since(began).Seconds())
+	say(env.Stdout, "\nAll held, in %.1f s. Next: `worker help run`, or the README's \"Against my Kafka\".\n", time.Since(began).Seconds())
 	return nil
 }
 
@@ -103,7 +103,7 @@ func playDemo(ctx context.Context, env Env) (e evidence, err error) {
 	}
 	defer broker.Close()
 	d.brokers = strings.Join(broker.ListenAddrs(), ",")
-	fmt.Fprintf(d.out, "broker   embedded, on %s\n", d.brokers)
+	say(d.out, "broker   embedded, on %s\n", d.brokers)
 	if err := d.prepare(ctx); err != nil {
 		return e, err
 	}
@@ -157,7 +157,7 @@ func (d *demo) start(ctx context.Context) error {
 		return fmt.Errorf("start the worker: %w", err)
 	}
 	d.worker = cmd
-	fmt.Fprintf(d.out, "worker   process %d\n", cmd.Process.Pid)
+	say(d.out, "worker   process %d\n", cmd.Process.Pid)
 	return nil
 }
 
@@ -188,7 +188,7 @@ func (d *demo) play(ctx context.Context) (evidence, error) {
 		return e, err
 	}
 	defer r.close()
-	fmt.Fprintf(d.out, "sending  %d records\n\n", len(demoTurns()))
+	say(d.out, "sending  %d records\n\n", len(demoTurns()))
 	if err := sendDemo(ctx, d.settings); err != nil {
 		return e, err
 	}
@@ -254,14 +254,14 @@ func (d *demo) follow(ctx context.Context, r *reader, e *evidence) error {
 
 func (d *demo) killAndRestart(ctx context.Context, e *evidence) error {
 	e.killed = true
-	fmt.Fprintf(d.out, "\n*** SIGKILL to the worker, process %d, in the middle of the refund ***\n", d.worker.Process.Pid)
+	say(d.out, "\n*** SIGKILL to the worker, process %d, in the middle of the refund ***\n", d.worker.Process.Pid)
 	if err := d.kill(); err != nil {
 		return err
 	}
 	if err := d.start(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(d.out)
+	say(d.out, "\n")
 	return nil
 }
 

@@ -196,13 +196,13 @@ func (e evidence) gated() promise {
 // printPromises writes the table, and returns whether all held.
 func printPromises(w io.Writer, ps []promise) bool {
 	all := true
-	fmt.Fprintf(w, "\n%-52s %-6s %s\n%s\n", "promise", "held", "seen", strings.Repeat("-", 120))
+	say(w, "\n%-52s %-6s %s\n%s\n", "promise", "held", "seen", strings.Repeat("-", 120))
 	for _, p := range ps {
 		held := "yes"
 		if !p.held {
 			held, all = "NO", false
 		}
-		fmt.Fprintf(w, "%-52s %-6s %s\n", p.text, held, p.seen)
+		say(w, "%-52s %-6s %s\n", p.text, held, p.seen)
 	}
 	return all
 }

@@ -29,7 +29,7 @@ func (p *printer) print(ev event) {
 	if p.colour {
 		kind = paint(ev, kind)
 	}
-	fmt.Fprintf(p.w, "%s  %-14s %s %s\n", ev.env.At.Format("15:04:05.000"), shorten(ev.env.TurnID, 14), kind, describe(ev))
+	say(p.w, "%s  %-14s %s %s\n", ev.env.At.Format("15:04:05.000"), shorten(ev.env.TurnID, 14), kind, describe(ev))
 }
 
 func (p *printer) printJSON(ev event) {
@@ -46,10 +46,10 @@ func (p *printer) printJSON(ev event) {
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		fmt.Fprintf(p.w, "{\"event_id\":%q,\"error\":%q}\n", ev.env.EventID, err.Error())
+		say(p.w, "{\"event_id\":%q,\"error\":%q}\n", ev.env.EventID, err.Error())
 		return
 	}
-	fmt.Fprintf(p.w, "%s\n", b)
+	say(p.w, "%s\n", b)
 }
 
 // paint colours a type by what it means: green went well, red did not, cyan is about tools.

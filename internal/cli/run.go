@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -72,5 +71,3 @@ func signals(parent context.Context) (ctx context.Context, stopNow <-chan struct
 		cancel()
 	}
 }
-
-func cutPair(pair string) (name, value string, ok bool) { return strings.Cut(pair, "=") }

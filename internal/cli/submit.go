@@ -142,7 +142,7 @@ func submit(ctx context.Context, env Env, f submitFlags, events []*schemas.TurnE
 	}
 	if !f.wait {
 		for _, ev := range events {
-			fmt.Fprintln(env.Stdout, ev.TurnID)
+			say(env.Stdout, "%s\n", ev.TurnID)
 		}
 		return nil
 	}

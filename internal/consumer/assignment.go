@@ -57,6 +57,8 @@ type partition struct {
 	arrived, space chan struct{}
 
 	restore restoreProgress
+	// touched is when the partition last had a share in a cycle that was committed, as Unix nanoseconds.
+	touched atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -201,7 +203,10 @@ func (p *partition) permit(ctx context.Context) error {
 		case stateAssigned, stateRestoring, stateDraining:
 			return ErrDraining
 		case stateGone:
-			return context.Cause(p.ctx)
+			if cause := context.Cause(p.ctx); cause != nil {
+				return cause
+			}
+			return ErrLost // It is being cancelled right now.
 		case stateHalted:
 			return ErrHalted
 		case stateRunning:

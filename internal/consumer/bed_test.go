@@ -204,7 +204,10 @@ func (b *bed) start(changes ...func(*setup)) *process {
 	}
 	store, err := statestore.Open(statestore.Config{Dir: "state", FS: s.fs})
 	must(b.t, err)
-	s.deps.Store, s.deps.Handler = store, s.handler
+	s.deps.Store = store
+	if s.deps.Handler == nil {
+		s.deps.Handler = s.handler
+	}
 	worker, err := New(s.cfg, s.deps)
 	must(b.t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(b.t.Context()))

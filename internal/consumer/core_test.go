@@ -666,8 +666,8 @@ func resumedFirst(b *bed) {
 	}
 	p := b.start(handling(e))
 	b.handled()
+	p.end()
 	if diff := cmp.Diff([]string{"from-state", "from-log"}, order); diff != "" {
 		b.t.Errorf("order (-want +got):\n%s", diff)
 	}
-	p.end()
 }

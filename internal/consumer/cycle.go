@@ -328,6 +328,7 @@ func (s *share) confirm(res *txn.Result) {
 	s.p.lastPosition = s.position
 	s.p.changelogNext = res.ChangelogNext[s.p.id]
 	s.p.baseline = res.Metadata[s.p.id]
+	s.p.touched.Store(time.Now().UnixNano())
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
 	s.p.mu.tracker.Confirm()

@@ -122,6 +122,7 @@ func (w *Worker) start(ctx context.Context, g *kgo.Client, p *partition) {
 		return
 	}
 	p.setPause(false)
+	p.touched.Store(time.Now().UnixNano())
 	if p.opened != nil {
 		p.announce(ctx)
 	}

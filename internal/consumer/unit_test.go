@@ -181,4 +181,3 @@ func BenchmarkRecords(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2000, "ns/record")
 }
-

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/lathe-run/lathe/internal/statestore"
 )
 
 var errStalled = errors.New("effects wait and no commit cycle succeeds, though the group is healthy")
@@ -37,11 +39,28 @@ func (w *Worker) watch(ctx context.Context) {
 		if time.Since(leaders) >= leaderInterval {
 			leaders = time.Now()
 			w.refreshLeaders(ctx)
+			w.touch(ctx)
 			w.wake()
 		}
 		if err := w.overdue(); err != nil {
 			w.fail(ctx, err)
 			return
+		}
+	}
+}
+
+// touchDivisor is the part of delete.retention.ms after which an idle partition is committed once more.
+const touchDivisor = 8
+
+// touch commits partitions that have had nothing to commit for long: local state is trusted only while it is younger than the
+// changelog keeps tombstones, so the disk of an idle worker would be worth nothing after a day.
+func (w *Worker) touch(ctx context.Context) {
+	for _, p := range w.all() {
+		if p.is() != stateRunning || time.Since(time.Unix(0, p.touched.Load())) < w.cfg.ChangelogDeleteRetention/touchDivisor {
+			continue
+		}
+		if err := p.store.Add(&statestore.Effect{Offset: statestore.NoOffset}); err != nil {
+			w.log.DebugContext(ctx, "partition ended before it was touched", p.attr(), slog.Any("error", err))
 		}
 	}
 }

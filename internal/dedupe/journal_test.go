@@ -325,14 +325,14 @@ func TestSetTrace_PutsTheTraceContextOnEveryEvent(t *testing.T) {
 	b.add(j, responded(0))
 	b.commit()
 	for i, want := range []string{"traceparent=00-producer tracestate=a=b ", "traceparent=00-worker "} {
-		got := ""
+		var got strings.Builder
 		for _, h := range b.outputs[i].Headers {
 			if strings.HasPrefix(h.Key, "trace") {
-				got += fmt.Sprintf("%s=%s ", h.Key, h.Value)
+				fmt.Fprintf(&got, "%s=%s ", h.Key, h.Value)
 			}
 		}
-		if got != want {
-			t.Errorf("event %d has %q, want %q", i, got, want)
+		if got.String() != want {
+			t.Errorf("event %d has %q, want %q", i, got.String(), want)
 		}
 	}
 }

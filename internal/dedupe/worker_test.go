@@ -80,8 +80,8 @@ func newBroker(t *testing.T, rnd *rand.Rand) *broker {
 	return br
 }
 
-// work runs one worker until all is done, or until it is killed; it returns the disk that the next one finds.
-func (br *broker) work(fs *vfs.MemFS, name string, mayDie bool) *vfs.MemFS {
+// restored opens the store on a disk and brings it up to date from the changelog.
+func (br *broker) restored(fs *vfs.MemFS) *statestore.Store {
 	br.t.Helper()
 	state, err := statestore.Open(statestore.Config{Dir: "state", FS: fs, MemTableBytes: 64 << 10})
 	if err != nil {
@@ -95,6 +95,13 @@ func (br *broker) work(fs *vfs.MemFS, name string, mayDie bool) *vfs.MemFS {
 	if err := state.Restore(testPartition, rest, statestore.Position{ChangelogNext: int64(len(br.changelog))}); err != nil {
 		br.t.Fatalf("Restore: %v", err)
 	}
+	return state
+}
+
+// work runs one worker until all is done, or until it is killed; it returns the disk that the next one finds.
+func (br *broker) work(fs *vfs.MemFS, name string, mayDie bool) *vfs.MemFS {
+	br.t.Helper()
+	state := br.restored(fs)
 	wake := make(chan struct{}, 1)
 	part := state.Attach(testPartition, func(bool) {
 		select {
@@ -315,10 +322,7 @@ func (br *broker) check(fs *vfs.MemFS) {
 // checkState checks that nothing is left of turns but their records and their history.
 func (br *broker) checkState(fs *vfs.MemFS) {
 	br.t.Helper()
-	s, err := statestore.Open(statestore.Config{Dir: "state", FS: fs})
-	if err != nil {
-		br.t.Fatalf("Open: %v", err)
-	}
+	s := br.restored(fs)
 	defer s.Close()
 	var kinds []string
 	if err := s.Scan(testPartition, "", func(key string, _ []byte) error {

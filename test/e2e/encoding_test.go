@@ -102,7 +102,7 @@ func TestMetrics_NameTheWorkerAndTheModel(t *testing.T) {
 	b.send("both-1", "ann")
 	r.allEnded()
 	status, body := w.probe("/metrics")
-	for _, want := range []string{"lathe_", "gen_ai_", "go_goroutines"} {
+	for _, want := range []string{"lathe_", "gen_ai_"} {
 		if !strings.Contains(body, "\n"+want) {
 			t.Errorf("/metrics (%d) has no %s", status, want)
 		}

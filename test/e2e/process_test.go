@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -173,6 +174,15 @@ func (p *process) ready() *process {
 	return p
 }
 
+// awaitPartitions waits until the worker runs at least one partition.
+func (p *process) awaitPartitions() {
+	p.Helper()
+	p.eventually("worker "+p.name+" runs a partition", func() bool {
+		_, body := p.probe("/readyz?verbose")
+		return strings.Contains(body, `"state": "running"`)
+	})
+}
+
 // review looks for what no worker may ever print, and shows the log of a failed test.
 func (p *process) review() {
 	raw, _ := os.ReadFile(p.logPath)
@@ -181,7 +191,7 @@ func (p *process) review() {
 			p.Errorf("worker %s: %s\n%s", p.name, bad, p.tail())
 		}
 	}
-	if p.Failed() {
+	if p.Failed() || testing.Verbose() {
 		p.Logf("log of worker %s, process %d, %v:\n%s", p.name, p.cmd.Process.Pid, p.cmd.ProcessState, p.tail())
 	}
 }

@@ -97,7 +97,8 @@ func TestZombie_CommitsNothingAndStartsNothing(t *testing.T) {
 	r.toEnd()
 	events, calls := len(r.outputs), len(b.begun())
 	zombie.signal(syscall.SIGCONT)
-	zombie.ready()
+	b.eventually("the zombie hears that its partitions are lost", func() bool { return zombie.logged("partitions are lost") != nil })
+	zombie.awaitPartitions()
 	r.toEnd()
 	if len(r.outputs) != events || len(b.begun()) != calls {
 		t.Errorf("after the zombie woke up: %d events and %d calls, want %d and %d", len(r.outputs), len(b.begun()), events, calls)

@@ -1,0 +1,131 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestRing_AnnouncesOnlyWhereItHelps(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name              string
+		brokers, version  int
+		partitions        []int32
+		err               *kerr.Error
+		count             int
+		announced, cycles int
+	}{
+		{name: "several leaders", brokers: 3, version: 2, partitions: []int32{0, 1, 2, 3}, cycles: 6, announced: 6},
+		{name: "one broker, once its leaders are known", brokers: 1, version: 2, partitions: []int32{0, 1}, cycles: 6, announced: 3},
+		{name: "transaction.version 1", brokers: 3, version: 1, partitions: []int32{0, 1, 2, 3}, cycles: 6},
+		{
+			name: "refused once, never again", brokers: 3, version: 2, partitions: []int32{0, 1, 2, 3}, cycles: 6, announced: 1,
+			err: kerr.UnsupportedVersion, count: -1,
+		},
+		{
+			name: "held back, tried again", brokers: 3, version: 2, partitions: []int32{0, 1, 2, 3}, cycles: 6, announced: 6 + 4,
+			err: kerr.ConcurrentTransactions, count: 4,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t, tc.brokers, tc.version)
+				w := f.worker()
+				announced := 0
+				f.cluster.ControlKey(kmsg.AddPartitionsToTxn.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+					f.cluster.KeepControl()
+					if tc.version >= 2 { // below, the client sends it by itself
+						announced++
+					}
+					return nil, nil, false //nolint:nilnil // not handled, to kfake
+				})
+				if tc.count != 0 {
+					f.cluster.Fault(kfake.Fault{Keys: keys(kmsg.AddPartitionsToTxn), Err: tc.err, Count: tc.count})
+				}
+				var want []string
+				for i := range tc.cycles {
+					requireOutcome(t, w.commit(strconv.Itoa(i), tc.partitions...), Committed, nil)
+					want = append(want, values(strconv.Itoa(i), tc.partitions...)...)
+				}
+				equal(t, announced, tc.announced)
+				f.requireOnce(want...)
+			})
+		})
+	}
+}
+
+// TestRing_SendsOneRequestPerBrokerAndStep counts what a cycle costs.
+func TestRing_SendsOneRequestPerBrokerAndStep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 1, 2)
+		w := f.worker()
+		for range 3 {
+			requireOutcome(t, w.commit("before", 0, 1, 2, 3), Committed, nil)
+		}
+		f.consumer.Close()
+		count := map[kmsg.Key]int{}
+		f.cluster.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
+			f.cluster.KeepControl()
+			count[kmsg.Key(r.Key())]++
+			return nil, nil, false //nolint:nilnil // not handled, to kfake
+		})
+		c := w.cycle("counted", 0, 1, 2, 3)
+		c.Group = Membership{MemberID: "gone", Generation: 1}
+		res, err := w.ring.Commit(t.Context(), c)
+		must(t, err)
+		requireOutcome(t, res, Aborted, ErrMemberUnknown)
+		equal(t, count, map[kmsg.Key]int{kmsg.Produce: 1, kmsg.TxnOffsetCommit: 1, kmsg.EndTxn: 1})
+	})
+}
+
+func TestOpen_FailsWithEveryFaultOfItsConfig(t *testing.T) {
+	t.Parallel()
+	_, err := Open(t.Context(), Config{Slots: -1})
+	if err == nil {
+		t.Fatal("opened a ring of nothing")
+	}
+	for _, fault := range []string{"App", "Instance", "Group", "Slots", "NewClient", "Logger"} {
+		if !strings.Contains(err.Error(), fault) {
+			t.Errorf("got %q, want it to name %s", err, fault)
+		}
+	}
+}
+
+func TestOpen_NamesATransactionalIDThatIsForbidden(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 1, 2)
+		defer f.cluster.Fault(kfake.Fault{
+			Keys: keys(kmsg.InitProducerID), Err: kerr.TransactionalIDAuthorizationFailed, TxnID: "bed/pod-0/1", Count: -1,
+		}).Remove()
+		_, err := Open(t.Context(), f.config())
+		refused, ok := errors.AsType[*ConfigError](err)
+		if !ok || refused.Resource != "transactional id bed/pod-0/1" {
+			t.Fatalf("got %v, want transactional id bed/pod-0/1 refused", err)
+		}
+	})
+}
+
+func TestOpen_GivesUpWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 1, 2)
+		defer f.cluster.Fault(kfake.Fault{Keys: keys(kmsg.InitProducerID), Err: kerr.ConcurrentTransactions, Count: -1}).Remove()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := Open(ctx, f.config()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v, want %v", err, context.DeadlineExceeded)
+		}
+	})
+}
