@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -22,10 +23,24 @@ type appMetrics struct {
 	toolTime   metric.Float64Histogram
 	input      metric.Int64Counter
 	output     metric.Int64Counter
+	// labels holds the options made so far by their values: making them anew for each call costs more than the call.
+	labels *sync.Map
+}
+
+// label is what tells one series from another; each instrument uses some of it.
+type label struct{ kind, agent, name, provider, outcome string }
+
+// option returns the labels of a series, made once.
+func (a *appMetrics) option(l label, attrs func() []attribute.KeyValue) metric.MeasurementOption {
+	if o, ok := a.labels.Load(l); ok {
+		return o.(metric.MeasurementOption) //nolint:forcetypeassert // Nothing else is stored there.
+	}
+	o, _ := a.labels.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(attrs()...)))
+	return o.(metric.MeasurementOption) //nolint:forcetypeassert // Nothing else is stored there.
 }
 
 func newAppMetrics(m metric.Meter) (appMetrics, error) {
-	var a appMetrics
+	a := appMetrics{labels: &sync.Map{}}
 	var errs [7]error
 	long := metric.WithExplicitBucketBoundaries(.01, .02, .04, .08, .16, .32, .64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 327.68, 655.36)
 	a.turns, errs[0] = m.Int64Counter("lathe.turns", metric.WithUnit("{turn}"), metric.WithDescription("Turns that ended, by agent and outcome; suspended ones go on elsewhere."))
@@ -39,50 +54,65 @@ func newAppMetrics(m metric.Meter) (appMetrics, error) {
 }
 
 func (t *Telemetry) duplicate(ctx context.Context, agent string) {
-	t.metrics.duplicates.Add(ctx, 1, metric.WithAttributes(attribute.String("gen_ai.agent.name", agent)))
+	t.metrics.duplicates.Add(ctx, 1, t.metrics.option(label{kind: "turn", agent: agent}, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("gen_ai.agent.name", agent)}
+	}))
 }
 
 func (t *Telemetry) turnEnded(ctx context.Context, a *fact.Accepted, end *fact.Ended, err error) {
-	agent := attribute.String("gen_ai.agent.name", a.AgentName)
+	outcome := "suspended"
 	switch {
 	case end != nil:
-		t.metrics.turns.Add(ctx, 1, metric.WithAttributes(agent, attribute.String("outcome", end.Status)))
-		t.metrics.turnTime.Record(ctx, end.Duration.Seconds(), metric.WithAttributes(agent))
-	case err != nil:
-		t.metrics.turns.Add(ctx, 1, metric.WithAttributes(agent, attribute.String("outcome", "suspended")))
-	}
-}
-
-func (t *Telemetry) chatEnded(ctx context.Context, req *fact.Request, resp *fact.Response, err error) {
-	attrs := []attribute.KeyValue{
-		attribute.String("gen_ai.operation.name", "chat"),
-		attribute.String("gen_ai.provider.name", req.Spec.Provider),
-		attribute.String("gen_ai.request.model", req.Spec.Model),
-	}
-	if err != nil {
-		attrs = append(attrs, attribute.String("error.type", errorType(err)))
-		t.metrics.chatTime.Record(ctx, 0, metric.WithAttributes(attrs...))
+		outcome = end.Status
+		t.metrics.turnTime.Record(ctx, end.Duration.Seconds(), t.metrics.option(label{kind: "turn", agent: a.AgentName}, func() []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.String("gen_ai.agent.name", a.AgentName)}
+		}))
+	case err == nil:
 		return
 	}
-	set := metric.WithAttributes(attrs...)
-	t.metrics.chatTime.Record(ctx, resp.Duration.Seconds(), set)
-	t.metrics.input.Add(ctx, resp.Usage.InputTokens, set)
-	t.metrics.output.Add(ctx, resp.Usage.OutputTokens, set)
+	t.metrics.turns.Add(ctx, 1, t.metrics.option(label{kind: "turns", agent: a.AgentName, outcome: outcome}, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("gen_ai.agent.name", a.AgentName), attribute.String("outcome", outcome)}
+	}))
 }
 
-func (t *Telemetry) toolEnded(ctx context.Context, call *fact.Call, inv fact.Invocation, res *fact.Result, err error) {
-	attrs := []attribute.KeyValue{attribute.String("gen_ai.tool.name", call.Tool.Name), attribute.String("gen_ai.agent.name", inv.Agent)}
-	var took time.Duration
+func (t *Telemetry) chatEnded(ctx context.Context, req *fact.Request, resp *fact.Response, took time.Duration, err error) {
+	l := label{kind: "chat", name: req.Spec.Model, provider: req.Spec.Provider}
+	if err != nil {
+		l.outcome = errorType(err)
+	}
+	o := t.metrics.option(l, func() []attribute.KeyValue {
+		attrs := []attribute.KeyValue{
+			attribute.String("gen_ai.operation.name", "chat"),
+			attribute.String("gen_ai.provider.name", l.provider),
+			attribute.String("gen_ai.request.model", l.name),
+		}
+		return withError(attrs, l.outcome)
+	})
+	t.metrics.chatTime.Record(ctx, took.Seconds(), o)
+	if err == nil {
+		t.metrics.input.Add(ctx, resp.Usage.InputTokens, o)
+		t.metrics.output.Add(ctx, resp.Usage.OutputTokens, o)
+	}
+}
+
+func (t *Telemetry) toolEnded(ctx context.Context, call *fact.Call, inv fact.Invocation, res *fact.Result, took time.Duration, err error) {
+	l := label{kind: "tool", agent: inv.Agent, name: call.Tool.Name}
 	switch {
 	case err != nil:
-		attrs = append(attrs, attribute.String("error.type", errorType(err)))
-	default:
-		took = res.Duration
-		if !res.OK() {
-			attrs = append(attrs, attribute.String("error.type", string(res.Code)))
-		}
+		l.outcome = errorType(err)
+	case !res.OK():
+		l.outcome = string(res.Code)
 	}
-	t.metrics.toolTime.Record(ctx, took.Seconds(), metric.WithAttributes(attrs...))
+	t.metrics.toolTime.Record(ctx, took.Seconds(), t.metrics.option(l, func() []attribute.KeyValue {
+		return withError([]attribute.KeyValue{attribute.String("gen_ai.tool.name", l.name), attribute.String("gen_ai.agent.name", l.agent)}, l.outcome)
+	}))
+}
+
+func withError(attrs []attribute.KeyValue, kind string) []attribute.KeyValue {
+	if kind == "" {
+		return attrs
+	}
+	return append(attrs, attribute.String("error.type", kind))
 }
 
 // errorType is the class of an error for telemetry: its code, or that the worker stopped it.

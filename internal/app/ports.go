@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/lathe-run/lathe/internal/fact"
 	"github.com/lathe-run/lathe/internal/llm"
@@ -17,8 +18,9 @@ type tracedModel struct {
 
 func (m tracedModel) Respond(ctx context.Context, req *fact.Request) (*fact.Response, error) {
 	ctx, span := m.telemetry.startChat(ctx, req)
+	began := time.Now()
 	resp, err := m.models.Respond(ctx, req)
-	m.telemetry.endChat(ctx, span, req, resp, err)
+	m.telemetry.endChat(ctx, span, req, resp, time.Since(began), err)
 	return resp, err
 }
 
@@ -43,10 +45,11 @@ func (t agentTools) Execute(ctx context.Context, call *fact.Call, inv fact.Invoc
 	if t.status != nil {
 		emit = func(text string) { t.status(ctx, inv, call.Ref, text) }
 	}
+	began := time.Now()
 	res, err := t.bound.Execute(ctx, *call, tools.Invocation{
 		TurnID: inv.TurnID, SessionID: inv.SessionID, Scope: inv.Scope, Durable: inv.Durable, EmitStatus: emit,
 	})
-	t.telemetry.endTool(ctx, span, call, inv, &res, err)
+	t.telemetry.endTool(ctx, span, call, inv, &res, time.Since(began), err)
 	return res, err
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -103,8 +104,8 @@ func (t *Telemetry) startChat(ctx context.Context, req *fact.Request) (context.C
 	return ctx, span
 }
 
-func (t *Telemetry) endChat(ctx context.Context, span trace.Span, req *fact.Request, resp *fact.Response, err error) {
-	t.chatEnded(ctx, req, resp, err)
+func (t *Telemetry) endChat(ctx context.Context, span trace.Span, req *fact.Request, resp *fact.Response, took time.Duration, err error) {
+	t.chatEnded(ctx, req, resp, took, err)
 	if span.IsRecording() {
 		if err != nil {
 			span.SetStatus(codes.Error, errorType(err))
@@ -137,8 +138,8 @@ func (t *Telemetry) startTool(ctx context.Context, call *fact.Call, inv fact.Inv
 	return ctx, span
 }
 
-func (t *Telemetry) endTool(ctx context.Context, span trace.Span, call *fact.Call, inv fact.Invocation, res *fact.Result, err error) {
-	t.toolEnded(ctx, call, inv, res, err)
+func (t *Telemetry) endTool(ctx context.Context, span trace.Span, call *fact.Call, inv fact.Invocation, res *fact.Result, took time.Duration, err error) {
+	t.toolEnded(ctx, call, inv, res, took, err)
 	if span.IsRecording() {
 		switch {
 		case err != nil:

@@ -337,7 +337,26 @@ func (b *bench) createTopics(ctx context.Context, s *app.Settings) error {
 	if err != nil {
 		return fmt.Errorf("make the benchmark's topics: %w", err)
 	}
-	return nil
+	return awaitTopics(ctx, s, n.Turns, n.ToolEvents, n.TurnEvents, n.TurnStatus, n.DLQ, n.Changelog)
+}
+
+// awaitTopics waits until the brokers know topics that were just made: it takes them a moment.
+func awaitTopics(ctx context.Context, s *app.Settings, topics ...string) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(ctx, benchPatience)
+	defer cancel()
+	for {
+		_, err := offsets(ctx, s, true, topics)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 func (b *bench) dropTopics(ctx context.Context, s *app.Settings) error {

@@ -114,8 +114,9 @@ type sampleRecord struct {
 	Headers []kgo.RecordHeader `json:"headers"`
 }
 
-// maxSamples is more than fits the window of LZ4, so that the floor's records compress like the worker's.
-const maxSamples = 400
+// maxSamples is so many that one comes again on its partition only outside the window of LZ4: the floor's records compress like the
+// worker's.
+const maxSamples = 6000
 
 func (t *topicShape) add(rec *kgo.Record) {
 	t.Records++

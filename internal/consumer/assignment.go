@@ -31,7 +31,9 @@ type partition struct {
 	// ended is closed when the state is gone or halted, detached when its effects are dropped and no cycle holds it, restored
 	// when nothing reads the changelog for it any more.
 	ended, detached, restored chan struct{}
-	drainOnce                 sync.Once
+	// cause is why it has ended; set before ended is closed.
+	cause     error
+	drainOnce sync.Once
 
 	// What follows is set before the state is running, and not changed after.
 
@@ -122,6 +124,7 @@ func (p *partition) end(to state, cause error) {
 		p.move(stateHalted, to)
 		return
 	}
+	p.cause = cause
 	close(p.ended)
 	p.cancel(cause)
 	p.closeIntake()
@@ -203,10 +206,8 @@ func (p *partition) permit(ctx context.Context) error {
 		case stateAssigned, stateRestoring, stateDraining:
 			return ErrDraining
 		case stateGone:
-			if cause := context.Cause(p.ctx); cause != nil {
-				return cause
-			}
-			return ErrLost // It is being cancelled right now.
+			<-p.ended
+			return p.cause
 		case stateHalted:
 			return ErrHalted
 		case stateRunning:

@@ -2,37 +2,30 @@ package consumer
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/internal/statestore"
 	"github.com/lathe-run/lathe/schemas"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -54,17 +47,17 @@ type bed struct {
 const bedPartitions = 4
 
 // newBed makes the topics. The options reach the cluster.
-func newBed(t testing.TB, name string, version int, w *wires, opts ...kgo.Opt) *bed {
-	t.Helper()
+func newBed(tb testing.TB, name string, version int, w *wires, opts ...kgo.Opt) *bed {
+	tb.Helper()
 	b := &bed{
-		t: t, name: name, version: version, wires: w,
+		t: tb, name: name, version: version, wires: w,
 		opts: append([]kgo.Opt{kgo.DisableClientMetrics(), kgo.MetadataMinAge(10 * time.Millisecond)}, opts...),
 	}
 	b.producer = b.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8<<20), kgo.ProducerLinger(0))
 	b.admin = kadm.NewClient(b.client())
-	large := map[string]*string{"max.message.bytes": kmsg.StringPtr("8388608")}
+	large := map[string]*string{"max.message.bytes": new("8388608")}
 	b.turns = b.topic(name+"-turns", large)
-	b.changelog = b.topic(name+"-changelog", map[string]*string{"cleanup.policy": kmsg.StringPtr("compact")})
+	b.changelog = b.topic(name+"-changelog", map[string]*string{"cleanup.policy": new("compact")})
 	b.output = b.topic(name+"-events", nil)
 	b.letters = b.topic(name+"-dlq", nil)
 	return b
@@ -220,11 +213,14 @@ func (b *bed) start(changes ...func(*setup)) *process {
 	return p
 }
 
-func onDisk(fs vfs.FS) func(*setup)     { return func(s *setup) { s.fs = fs } }
+func onDisk(fs vfs.FS) func(*setup) { return func(s *setup) { s.fs = fs } }
+
 func with(f func(*Config)) func(*setup) { return func(s *setup) { f(&s.cfg) } }
+
 func handling(e *echo) func(*setup) {
 	return func(s *setup) { e.topic = s.handler.topic; s.handler = e }
 }
+
 func (p *process) status() map[int32]string {
 	return p.statusOf(func(s PartitionStatus) string { return s.State })
 }
@@ -284,263 +280,6 @@ func (p *process) close() {
 	}
 }
 
-// echo is a handler that writes what it was asked: an output per turn, a count per session in the state, and the turn's record, so
-// that a turn which comes again is known.
-type echo struct {
-	topic string
-	// on is called as a turn runs; an error ends it so.
-	on func(ctx context.Context, a *Assignment, rec *Record) error
-	// open and resume are called as a partition opens.
-	open   func(a *Assignment) error
-	resume func(a *Assignment) []Task
-
-	mu        sync.Mutex
-	ran       []string
-	cancelled []string
-	opened    []*Assignment
-}
-
-func (e *echo) Open(_ context.Context, a *Assignment) (PartitionHandler, error) {
-	e.mu.Lock()
-	e.opened = append(e.opened, a)
-	e.mu.Unlock()
-	if e.open != nil {
-		if err := e.open(a); err != nil {
-			return nil, err
-		}
-	}
-	return &echoPartition{echo: e, a: a}, nil
-}
-
-func (e *echo) assignments() []*Assignment {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.opened)
-}
-
-func (e *echo) runs() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.ran)
-}
-
-type echoPartition struct {
-	*echo
-
-	a *Assignment
-}
-
-func (p *echoPartition) Resume(context.Context) ([]Task, error) {
-	if p.resume == nil {
-		return nil, nil
-	}
-	return p.resume(p.a), nil
-}
-
-func (p *echoPartition) Handle(ctx context.Context, rec *Record) error {
-	p.mu.Lock()
-	p.ran = append(p.ran, rec.Event.TurnID)
-	p.mu.Unlock()
-	if p.on != nil {
-		if err := p.on(ctx, p.a, rec); err != nil {
-			return err
-		}
-	}
-	return p.complete(rec)
-}
-
-func (p *echoPartition) complete(rec *Record) error {
-	turnKey, countKey := "turn/"+rec.Event.TurnID, "count/"+rec.Event.SessionID
-	if _, known, err := p.a.State.Get(turnKey); err != nil || known {
-		return errors.Join(err, p.add(&statestore.Effect{Offset: rec.Offset, Urgent: true}))
-	}
-	value, _, err := p.a.State.Get(countKey)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrSuspended, err)
-	}
-	count := uint64(1)
-	if value != nil {
-		count += binary.BigEndian.Uint64(value[1:])
-	}
-	return p.add(&statestore.Effect{
-		Mutations: []statestore.Mutation{
-			{Op: statestore.OpSet, Key: turnKey, Value: []byte{statestore.Format}},
-			{Op: statestore.OpSet, Key: countKey, Value: binary.BigEndian.AppendUint64([]byte{statestore.Format}, count)},
-			{Op: statestore.OpAppend, Key: "log/" + rec.Event.SessionID, Value: []byte(rec.Event.TurnID + "\n")},
-		},
-		Outputs: []statestore.Output{{
-			Topic: p.topic, Key: rec.Key, Value: fmt.Appendf(nil, "%s %d", rec.Event.TurnID, count), Partition: -1,
-			Headers: []statestore.Header{{Key: "kind", Value: []byte("echo")}},
-		}},
-		Offset: rec.Offset, Urgent: true,
-	})
-}
-
-func (p *echoPartition) add(e *statestore.Effect) error {
-	if err := p.a.State.Add(e); err != nil {
-		return fmt.Errorf("%w: %w", ErrSuspended, err)
-	}
-	return nil
-}
-
-func (p *echoPartition) Cancel(_ context.Context, rec *Record) error {
-	p.mu.Lock()
-	p.cancelled = append(p.cancelled, rec.Event.TurnID)
-	p.mu.Unlock()
-	return p.add(&statestore.Effect{Offset: rec.Offset})
-}
-
-func (p *echoPartition) Rejected(rec *Record, reason *schemas.Error) []statestore.Output {
-	return []statestore.Output{{Topic: p.topic, Key: rec.Key, Value: []byte("rejected " + rec.Event.TurnID + " " + string(reason.Code)), Partition: -1}}
-}
-
-// read returns every committed record of a topic, once no transaction is open, by partition in log order.
-func (b *bed) read(topic string) []*kgo.Record {
-	b.t.Helper()
-	ends := b.stableEnds(topic)
-	start := map[string]map[int32]kgo.Offset{topic: {}}
-	for p, end := range ends {
-		if end > 0 {
-			start[topic][p] = kgo.NewOffset().AtStart()
-		}
-	}
-	if len(start[topic]) == 0 {
-		return nil
-	}
-	reader := b.client(kgo.ConsumePartitions(start), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.FetchMaxWait(50*time.Millisecond))
-	defer reader.Close()
-	var out []*kgo.Record
-	next := map[int32]int64{}
-	done := func() bool {
-		for p := range start[topic] {
-			if next[p] < ends[p] {
-				return false
-			}
-		}
-		return true
-	}
-	for !done() {
-		fetches := reader.PollFetches(b.t.Context())
-		must(b.t, fetches.Err())
-		fetches.EachRecord(func(r *kgo.Record) {
-			next[r.Partition] = r.Offset + 1
-			if !r.Attrs.IsControl() && r.Offset < ends[r.Partition] {
-				out = append(out, r)
-			}
-		})
-	}
-	slices.SortFunc(out, func(a, b *kgo.Record) int {
-		if a.Partition != b.Partition {
-			return int(a.Partition - b.Partition)
-		}
-		return int(a.Offset - b.Offset)
-	})
-	return out
-}
-
-// stableEnds waits until every transaction on the topic is decided.
-func (b *bed) stableEnds(topic string) map[int32]int64 {
-	b.t.Helper()
-	ends := map[int32]int64{}
-	b.eventually("no transaction is open on "+topic, func() bool {
-		high, err := b.admin.ListEndOffsets(b.t.Context(), topic)
-		must(b.t, errors.Join(err, high.Error()))
-		stable, err := b.admin.ListCommittedOffsets(b.t.Context(), topic)
-		must(b.t, errors.Join(err, stable.Error()))
-		same := true
-		high.Each(func(o kadm.ListedOffset) {
-			l, _ := stable.Lookup(topic, o.Partition)
-			same = same && l.Offset == o.Offset
-			ends[o.Partition] = o.Offset
-		})
-		return same
-	})
-	return ends
-}
-
-// outputs are the values on the output topic, by session.
-func (b *bed) outputs() map[string][]string {
-	out := map[string][]string{}
-	for _, r := range b.read(b.output.Name) {
-		out[string(r.Key)] = append(out[string(r.Key)], string(r.Value))
-	}
-	return out
-}
-
-// handled waits until every turn of the loads so far has its output.
-func (b *bed) handled() {
-	b.t.Helper()
-	b.eventually("all turns are handled", func() bool {
-		ends, err := b.admin.ListEndOffsets(b.t.Context(), b.turns.Name)
-		must(b.t, err)
-		committed := b.committed()
-		all := true
-		ends.Each(func(o kadm.ListedOffset) { all = all && (o.Offset == 0 || committed[o.Partition].At == o.Offset) })
-		return all
-	})
-}
-
-func (b *bed) committed() map[int32]kadm.Offset {
-	b.t.Helper()
-	all, err := b.admin.FetchOffsets(b.t.Context(), b.name)
-	if errors.Is(err, kerr.GroupIDNotFound) {
-		return nil
-	}
-	must(b.t, err)
-	out := map[int32]kadm.Offset{}
-	all.Each(func(o kadm.OffsetResponse) {
-		if o.Topic == b.turns.Name {
-			out[o.Partition] = o.Offset
-		}
-	})
-	return out
-}
-
-// exactlyOnce checks that every turn of the loads has one output, in the order of its session.
-func (b *bed) exactlyOnce(sessions int) {
-	b.t.Helper()
-	want := map[string][]string{}
-	for i := range b.sent {
-		s := "session-" + strconv.Itoa(i%sessions)
-		want[s] = append(want[s], fmt.Sprintf("turn-%06d %d", i, len(want[s])+1))
-	}
-	if diff := cmp.Diff(want, b.outputs()); diff != "" {
-		b.t.Errorf("outputs (-want +got):\n%s", diff)
-	}
-}
-
-// folded is the committed changelog, the last value of each key.
-func (b *bed) folded() map[int32]map[string]string {
-	out := map[int32]map[string]string{}
-	for p := range int32(bedPartitions) {
-		out[p] = map[string]string{}
-	}
-	for _, r := range b.read(b.changelog.Name) {
-		if r.Value == nil {
-			delete(out[r.Partition], string(r.Key))
-		} else {
-			out[r.Partition][string(r.Key)] = string(r.Value)
-		}
-	}
-	return out
-}
-
-// stateIsTheChangelog compares the local state of every partition with the changelog.
-func (p *process) stateIsTheChangelog() {
-	p.t.Helper()
-	for id, want := range p.folded() {
-		got := map[string]string{}
-		must(p.t, p.store.Scan(id, "", func(key string, value []byte) error {
-			got[key] = string(value)
-			return nil
-		}))
-		if diff := cmp.Diff(want, got); diff != "" {
-			p.t.Errorf("partition %d (-changelog +state):\n%s", id, diff)
-		}
-	}
-}
-
 func sorted(m map[int32]string) []string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -549,17 +288,6 @@ func sorted(m map[int32]string) []string {
 	return out
 }
 
-// wires are the connections of a test, which can be made to break at requests of some kind.
-type wires struct {
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
-
-	mu sync.Mutex
-	// at says what becomes of a request.
-	at func(key kmsg.Key) damage
-}
-
-type damage uint8
-
 const (
 	cutNothing damage = iota
 	// cutRequest loses the request before the broker has it.
@@ -567,62 +295,6 @@ const (
 	// cutAnswer loses the answer after the broker has acted.
 	cutAnswer
 )
-
-var errCut = errors.New("the test cut the wire")
-
-func (w *wires) breakAt(at func(key kmsg.Key) damage) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at = at
-}
-
-func (w *wires) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := w.dial(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return &wire{Conn: conn, wires: w}, nil
-}
-
-type wire struct {
-	net.Conn
-
-	wires *wires
-	mu    sync.Mutex
-	cut   bool
-}
-
-func (c *wire) Write(request []byte) (int, error) {
-	c.wires.mu.Lock()
-	how := cutNothing
-	if c.wires.at != nil && len(request) >= 6 {
-		how = c.wires.at(kmsg.Key(binary.BigEndian.Uint16(request[4:])))
-	}
-	c.wires.mu.Unlock()
-	switch how {
-	case cutRequest:
-		c.Conn.Close()
-		return 0, errCut
-	case cutAnswer:
-		c.mu.Lock()
-		c.cut = true
-		c.mu.Unlock()
-	case cutNothing:
-	}
-	return c.Conn.Write(request)
-}
-
-// Read loses what the broker answers after the cut: it has acted by then.
-func (c *wire) Read(answer []byte) (int, error) {
-	n, err := c.Conn.Read(answer)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cut {
-		c.Conn.Close()
-		return 0, errCut
-	}
-	return n, err
-}
 
 func contains(list []string, part string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, part) })

@@ -135,7 +135,7 @@ func (c *committer) cycle(ctx context.Context) error {
 		return c.fatal(ctx, nil, err)
 	}
 	c.since.Store(0)
-	c.w.calm()
+	c.w.calm(sourceCycle)
 	if more {
 		signal(c.urgent)
 	}
@@ -377,7 +377,7 @@ func (c *committer) aborted(ctx context.Context, shares []*share, err error) err
 	case errors.Is(err, txn.ErrTooLarge):
 		c.refused(ctx, shares, err)
 	case errors.Is(err, txn.ErrConfig):
-		c.w.trouble(ctx, err)
+		c.w.trouble(ctx, sourceCycle, err)
 	case errors.Is(err, txn.ErrRebalance), errors.Is(err, txn.ErrNotMember):
 		if c.rebuffs++; c.rebuffs%rebuffsBeforeRejoin == 0 {
 			c.w.forceRebalance()

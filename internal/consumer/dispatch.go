@@ -240,15 +240,21 @@ const (
 func (p *partition) decode(rec *Record) (*schemas.Error, bool) {
 	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
 		reason := p.w.read(p.intake, rec)
-		if p.intake.Err() != nil {
+		select {
+		case <-p.intake.Done():
 			return nil, false
+		default:
 		}
 		if reason == nil || reason.Class == schemas.ClassTerminal {
-			p.setWaiting(p.ctx, nil)
+			if wait > minRetry {
+				p.setWaiting(p.ctx, nil)
+			}
 			return reason, true
 		}
 		p.setWaiting(p.ctx, reason)
-		if sleep(p.intake, max(wait, min(reason.RetryAfter, maxRetry))) != nil {
+		select {
+		case <-time.After(max(wait, min(reason.RetryAfter, maxRetry))):
+		case <-p.intake.Done():
 			return nil, false
 		}
 	}

@@ -115,7 +115,7 @@ func (w *Worker) assigned(work context.Context, g *kgo.Client, ids []int32) {
 		w.fail(work, &PartitionCountError{Topic: w.cfg.Turns.Name, Was: w.cfg.Turns.Partitions, Is: max(w.cfg.Turns.Partitions, strange[len(strange)-1]) + 1})
 		return
 	}
-	w.calm()
+	w.calm(sourceGroup)
 	w.log.InfoContext(work, "partitions are assigned", slog.Any("partitions", ids))
 }
 
@@ -213,9 +213,9 @@ func (w *Worker) groupFault(ctx context.Context, err error) {
 			w.fail(ctx, fmt.Errorf("group instance id %q: %w", w.cfg.InstanceID, txn.ErrFencedInstance))
 			return
 		}
-		w.troubleFor(ctx, err, fencedGrace)
+		w.troubleFor(ctx, sourceGroup, err, fencedGrace)
 	case isRefusal(err):
-		w.trouble(ctx, err)
+		w.trouble(ctx, sourceGroup, err)
 	}
 }
 

@@ -4,7 +4,6 @@ package consumer
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -18,26 +17,29 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
 
-func newReal(t testing.TB, c *kafkatest.Cluster, version int) *bed {
-	t.Helper()
+func newReal(tb testing.TB, c *kafkatest.Cluster, version int) *bed {
+	tb.Helper()
 	w := &wires{dial: (&net.Dialer{}).DialContext}
-	return newBed(t, kafkatest.Name(t), version, w, kgo.SeedBrokers(c.Addrs()...), kgo.Dialer(w.Dial))
+	return newBed(tb, kafkatest.Name(tb), version, w, kgo.SeedBrokers(c.Addrs()...), kgo.Dialer(w.Dial))
 }
 
+//nolint:paralleltest // The tests of one cluster share two cores with it.
 func TestWorker_KeepsItsPromisesOnKafka(t *testing.T) {
 	for _, cluster := range []struct {
-		name    string
-		version int
-		start   func(t testing.TB) *kafkatest.Cluster
+		name             string
+		brokers, version int
 	}{
-		{"one broker", 2, func(t testing.TB) *kafkatest.Cluster { return kafkatest.Shared(t, 1) }},
-		{"three brokers", 2, func(t testing.TB) *kafkatest.Cluster { return kafkatest.Shared(t, 3) }},
-		{"transaction version 1", 1, func(t testing.TB) *kafkatest.Cluster {
-			return kafkatest.Private(t, kafkatest.Config{TransactionVersion: 1})
-		}},
+		{"one broker", 1, 2},
+		{"three brokers", 3, 2},
+		{"transaction version 1", 1, 1},
 	} {
 		t.Run(cluster.name, func(t *testing.T) {
-			c := cluster.start(t)
+			var c *kafkatest.Cluster
+			if cluster.version == 2 {
+				c = kafkatest.Shared(t, cluster.brokers)
+			} else {
+				c = kafkatest.Private(t, kafkatest.Config{TransactionVersion: cluster.version})
+			}
 			for _, tc := range core {
 				t.Run(tc.name, func(t *testing.T) { tc.test(newReal(t, c, cluster.version)) })
 			}
@@ -46,6 +48,8 @@ func TestWorker_KeepsItsPromisesOnKafka(t *testing.T) {
 }
 
 // TestWorker_SpeaksTheNextProtocolOnKafka moves partitions between members of a KIP-848 group.
+//
+//nolint:paralleltest // The tests of one cluster share two cores with it.
 func TestWorker_SpeaksTheNextProtocolOnKafka(t *testing.T) {
 	b := newReal(t, kafkatest.Shared(t, 1), 2)
 	next := with(func(c *Config) { c.Protocol = ProtocolConsumer })
@@ -108,13 +112,13 @@ func (p *busyPartition) Handle(_ context.Context, rec *Record) error {
 		}
 		for range 3 {
 			e.Outputs = append(e.Outputs, statestore.Output{
-				Topic: p.busyHandler.topic, Key: rec.Key, Value: p.value, Partition: -1,
+				Topic: p.topic, Key: rec.Key, Value: p.value, Partition: -1,
 				Headers: []statestore.Header{{Key: "ce_id", Value: p.value[:20]}, {Key: "ce_type", Value: p.value[:20]}, {Key: "traceparent", Value: p.value[:50]}},
 			})
 		}
 		if step == 3 {
 			e.Offset, e.Urgent = rec.Offset, true
-			e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpSet, Key: fmt.Sprintf("history/%s", rec.Event.SessionID), Value: p.value})
+			e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpSet, Key: "history/" + rec.Event.SessionID, Value: p.value})
 		}
 		if err := p.add(e); err != nil {
 			return err

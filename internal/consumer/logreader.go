@@ -35,11 +35,12 @@ type leader struct {
 
 var (
 	errOutOfRange = errors.New("the offset is out of range")
+	errDamaged    = errors.New("the batch cannot be read")
 	errTopicID    = errors.New("the topic was deleted or made again")
 )
 
 const (
-	changelogWait  = 100 * time.Millisecond
+	changelogWait  = 100 // ms
 	changelogRetry = 50 * time.Millisecond
 )
 
@@ -53,7 +54,7 @@ func newLogReader(cl *kgo.Client, topic Topic, bytes int32) *logReader {
 func (r *logReader) refresh(ctx context.Context) error {
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = kmsg.StringPtr(r.topic.Name)
+	t.Topic = new(r.topic.Name)
 	req.Topics = append(req.Topics, t)
 	resp, err := req.RequestWith(ctx, r.cl)
 	if err != nil {
@@ -125,15 +126,14 @@ func listOffset(ctx context.Context, cl *kgo.Client, topic string, partition int
 	if err != nil {
 		return 0, fmt.Errorf("list offsets of %s/%d: %w", topic, partition, err)
 	}
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return 0, fmt.Errorf("list offsets of %s/%d: %w", topic, partition, err)
-			}
-			return p.Offset, nil
-		}
+	if len(resp.Topics) == 0 || len(resp.Topics[0].Partitions) == 0 {
+		return 0, fmt.Errorf("list offsets of %s/%d: the broker did not answer for it", topic, partition)
 	}
-	return 0, fmt.Errorf("list offsets of %s/%d: the broker did not answer for it", topic, partition)
+	answer := resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
+		return 0, fmt.Errorf("list offsets of %s/%d: %w", topic, partition, err)
+	}
+	return answer.Offset, nil
 }
 
 // epochEnd returns the end of a leader epoch, or of the largest one below it; -1 when the broker knows none.
@@ -150,15 +150,14 @@ func (r *logReader) epochEnd(ctx context.Context, partition, epoch int32) (int64
 	if err != nil {
 		return -1, fmt.Errorf("check the leader epoch of %s/%d: %w", r.topic.Name, partition, err)
 	}
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return -1, fmt.Errorf("check the leader epoch of %s/%d: %w", r.topic.Name, partition, err)
-			}
-			return p.EndOffset, nil
-		}
+	if len(resp.Topics) == 0 || len(resp.Topics[0].Partitions) == 0 {
+		return -1, nil
 	}
-	return -1, nil
+	answer := resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
+		return -1, fmt.Errorf("check the leader epoch of %s/%d: %w", r.topic.Name, partition, err)
+	}
+	return answer.EndOffset, nil
 }
 
 // chunk is the answer to one fetch.
@@ -225,6 +224,17 @@ func (r *logReader) fetchRaw(ctx context.Context, partition int32, offset int64)
 	}
 }
 
+// isFinal reports whether asking again is of no use.
+func isFinal(err error) bool {
+	switch {
+	case isRefusal(err):
+		return false
+	case isGone(err), errors.Is(err, errOutOfRange), errors.Is(err, errDamaged):
+		return true
+	}
+	return isBrokerError(err) && !kerr.IsRetriable(err)
+}
+
 func isBrokerError(err error) bool {
 	_, ok := errors.AsType[*kerr.Error](err)
 	return ok
@@ -251,18 +261,16 @@ func (r *logReader) fetchOnce(ctx context.Context, partition int32, offset int64
 	if err := kerr.ErrorForCode(fetched.ErrorCode); err != nil {
 		return nil, err
 	}
-	for i := range fetched.Topics {
-		for j := range fetched.Topics[i].Partitions {
-			rp := &fetched.Topics[i].Partitions[j]
-			return rp, kerr.ErrorForCode(rp.ErrorCode)
-		}
+	if len(fetched.Topics) == 0 || len(fetched.Topics[0].Partitions) == 0 {
+		return nil, nil //nolint:nilnil // The broker throttles us: no answer, and no error.
 	}
-	return nil, nil //nolint:nilnil // The broker throttles us: no answer, and no error.
+	rp := &fetched.Topics[0].Partitions[0]
+	return rp, kerr.ErrorForCode(rp.ErrorCode)
 }
 
 func (r *logReader) fetchRequest(partition int32, offset int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis = int32(changelogWait.Milliseconds())
+	req.MaxWaitMillis = changelogWait
 	req.MinBytes, req.MaxBytes = 1, r.bytes
 	req.IsolationLevel = 1
 	p := kmsg.NewFetchRequestTopicPartition()
@@ -279,7 +287,7 @@ func (r *logReader) read(rp *kmsg.FetchResponseTopicPartition, offset int64) (ch
 		Offset: offset, IsolationLevel: kgo.ReadCommitted(), Topic: r.topic.Name, Partition: rp.Partition,
 	}, rp, kgo.DefaultDecompressor(), nil)
 	if fp.Err != nil {
-		return chunk{}, fmt.Errorf("decode the batch at %d: %w", next, fp.Err)
+		return chunk{}, fmt.Errorf("%w: offset %d: %w", errDamaged, next, fp.Err)
 	}
 	c := chunk{next: next, epoch: -1, empty: len(rp.RecordBatches) == 0, stable: rp.LastStableOffset}
 	if len(fp.Records) > 0 {

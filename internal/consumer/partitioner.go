@@ -38,7 +38,7 @@ func (p Partitioner) wrong(key []byte, partition, partitions int32) bool {
 
 // murmur2Partition is the partition of a key in Java's default partitioner.
 func murmur2Partition(key []byte, partitions int32) int32 {
-	return int32(murmur2(key)&0x7fffffff) % partitions //nolint:gosec // The sign bit is cleared.
+	return int32(murmur2(key)&0x7fffffff) % partitions
 }
 
 // murmur2 is the 32-bit MurmurHash2 with the seed that Kafka uses.

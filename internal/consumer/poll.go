@@ -142,6 +142,7 @@ func (w *Worker) route(ctx context.Context, fetches kgo.Fetches) {
 			return
 		}
 		if len(f.Records) > 0 || f.Err == nil {
+			w.calm(sourceFetch)
 			p.offer(f.Records, f.HighWatermark)
 		}
 	})
@@ -161,12 +162,12 @@ func (w *Worker) fetchFault(ctx context.Context, p *partition, topic string, err
 	case lossy:
 		w.dataLoss(ctx, p, loss)
 	case isRefusal(err):
-		w.trouble(ctx, err)
+		w.trouble(ctx, sourceFetch, err)
 		if p.is() == stateAssigned { // The client gives up a partition whose committed offset it may not read.
 			w.rejoinAfter(ctx, refusedRetry)
 		}
 	case tooLarge != nil:
-		w.wg.Go(func() { w.skipBatch(ctx, p, tooLarge) })
+		w.wg.Go(func() { w.skipBatch(p.intake, p, tooLarge) })
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		w.quiesce(ctx, p, fmt.Errorf("the offset to go on at is out of range: its records were deleted before they were handled, or the topic was cut; "+
 			"to skip what is lost, reset the group's offset of this partition while no worker runs: %w", err))
@@ -200,9 +201,9 @@ func (w *Worker) dataLoss(ctx context.Context, p *partition, loss *kgo.ErrDataLo
 // skipBatch makes a dead letter of a batch that would need too much memory, and reads on after it. Nothing is fetched for the
 // partition meanwhile, so the order stands.
 func (w *Worker) skipBatch(ctx context.Context, p *partition, e *kgo.ErrDecompressTooLarge) {
-	raw, err := w.turnsLog.batch(p.intake, p.id, e.Offset)
+	raw, err := w.turnsLog.batch(ctx, p.id, e.Offset)
 	if err != nil {
-		if p.intake.Err() == nil {
+		if ctx.Err() == nil {
 			w.quiesce(ctx, p, errors.Join(e, err))
 		}
 		return
@@ -210,7 +211,7 @@ func (w *Worker) skipBatch(ctx context.Context, p *partition, e *kgo.ErrDecompre
 	p.offerRefused(&kgo.Record{Topic: e.Topic, Partition: e.Partition, Offset: e.NextOffset - 1, Timestamp: w.deps.Now(), Value: raw},
 		schemas.Errorf(schemas.CodeTooLarge, "the batch of offsets %d to %d decompresses to more than %d bytes; its value here is the batch as the broker has it",
 			e.Offset, e.NextOffset-1, w.cfg.MaxDecompressBytes))
-	if g := w.group(); g != nil && p.intake.Err() == nil {
+	if g := w.group(); g != nil && ctx.Err() == nil {
 		g.SetOffsets(map[string]map[int32]kgo.EpochOffset{e.Topic: {e.Partition: {Epoch: e.Epoch, Offset: e.NextOffset}}})
 	}
 }

@@ -45,11 +45,9 @@ func (p *pulse) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.D
 	if err != nil {
 		return
 	}
-	switch kmsg.Key(key) {
-	case kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.ConsumerGroupHeartbeat:
+	if k := kmsg.Key(key); k == kmsg.JoinGroup || k == kmsg.SyncGroup || k == kmsg.Heartbeat || k == kmsg.ConsumerGroupHeartbeat {
 		p.until.Store(0)
 		p.last.Store(int64(time.Since(p.origin)))
-	default: // Not about the membership.
 	}
 }
 

@@ -70,10 +70,11 @@ func (p *partition) restoreTurn(ctx context.Context, c committed, earlier <-chan
 
 // readChangelog applies the changelog up to its end as it is now.
 func (p *partition) readChangelog(ctx context.Context, c committed) (statestore.Position, error) {
-	start, target, err := retried(ctx, func() (int64, int64, error) { return p.w.changelog.bounds(ctx, p.id) })
+	ends, err := p.bounds(ctx)
 	if err != nil {
 		return statestore.Position{}, err
 	}
+	start, target := ends.From, ends.To
 	p.restore.target.Store(target)
 	pos, err := p.resumePoint(ctx, c, start, target)
 	if err != nil {
@@ -82,10 +83,10 @@ func (p *partition) readChangelog(ctx context.Context, c committed) (statestore.
 	if pos, err = p.apply(ctx, pos, target); errors.Is(err, errOutOfRange) {
 		// The log start has moved while we read. Once is bad luck, twice is for a person.
 		p.w.log.WarnContext(ctx, "changelog was cut while it was read; restoring anew", p.attr())
-		if start, _, err = p.w.changelog.bounds(ctx, p.id); err != nil {
+		if ends, err = p.bounds(ctx); err != nil {
 			return statestore.Position{}, err
 		}
-		if pos, err = p.wiped(start); err != nil {
+		if pos, err = p.wiped(ends.From); err != nil {
 			return statestore.Position{}, err
 		}
 		pos, err = p.apply(ctx, pos, target)
@@ -99,17 +100,32 @@ func (p *partition) readChangelog(ctx context.Context, c committed) (statestore.
 	return pos, nil
 }
 
-// retried repeats a request that the brokers could not answer.
-func retried[A, B any](ctx context.Context, f func() (A, B, error)) (A, B, error) {
+// retried repeats a request that the brokers could not answer, or refuse: rights can be given while the worker runs.
+func retried[T any](ctx context.Context, w *Worker, f func() (T, error)) (T, error) {
+	refused := false
 	for {
-		a, b, err := f()
-		if err == nil || ctx.Err() != nil || isRefusal(err) || isGone(err) {
-			return a, b, err
+		v, err := f()
+		if err == nil || ctx.Err() != nil || isFinal(err) {
+			if refused && err == nil {
+				w.calm(sourceRestore)
+			}
+			return v, err
+		}
+		if refused = isRefusal(err); refused {
+			w.trouble(ctx, sourceRestore, err)
 		}
 		if err := sleep(ctx, time.Second); err != nil {
-			return a, b, err
+			return v, err
 		}
 	}
+}
+
+// bounds are the log start and the high watermark of the changelog.
+func (p *partition) bounds(ctx context.Context) (offsetRange, error) {
+	return retried(ctx, p.w, func() (offsetRange, error) {
+		start, end, err := p.w.changelog.bounds(ctx, p.id)
+		return offsetRange{From: start, To: end}, err
+	})
 }
 
 // resumePoint returns the local position if it is certainly valid, and otherwise wipes the partition.
@@ -167,10 +183,7 @@ func (p *partition) stale(ctx context.Context, pos statestore.Position, c commit
 	if pos.ChangelogNext == start {
 		return "", nil
 	}
-	end, _, err := retried(ctx, func() (int64, struct{}, error) {
-		end, err := p.w.changelog.epochEnd(ctx, p.id, pos.LeaderEpoch)
-		return end, struct{}{}, err
-	})
+	end, err := retried(ctx, p.w, func() (int64, error) { return p.w.changelog.epochEnd(ctx, p.id, pos.LeaderEpoch) })
 	if err != nil {
 		return "", err
 	}
@@ -185,7 +198,7 @@ func (p *partition) apply(ctx context.Context, pos statestore.Position, target i
 	pos.Incarnation, pos.CID = 0, 0
 	nothing := 0
 	for pos.ChangelogNext < target {
-		c, err := p.w.changelog.fetch(ctx, p.id, pos.ChangelogNext)
+		c, err := retried(ctx, p.w, func() (chunk, error) { return p.w.changelog.fetch(ctx, p.id, pos.ChangelogNext) })
 		if err != nil {
 			return pos, err
 		}
@@ -282,9 +295,8 @@ func (p *partition) input(ctx context.Context, c committed) (inputPosition, erro
 	case c.offset > rec.Next || !found && c.offset >= 0:
 		rec.Next = c.offset
 	case !found:
-		start, _, err := retried(ctx, func() (int64, struct{}, error) {
-			start, err := listOffset(ctx, p.w.changelog.cl, turns.Name, p.id, earliestOffset)
-			return start, struct{}{}, err
+		start, err := retried(ctx, p.w, func() (int64, error) {
+			return listOffset(ctx, p.w.changelog.cl, turns.Name, p.id, earliestOffset)
 		})
 		if err != nil {
 			return rec, err

@@ -1,9 +1,6 @@
 package consumer
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // Status is what the probes and an operator want to know.
 type Status struct {
@@ -87,11 +84,14 @@ func (w *Worker) notLive() string {
 
 func (w *Worker) notReady(partitions []PartitionStatus) string {
 	w.mu.Lock()
-	joined, closing, trouble, failure := w.mu.joined, w.mu.closing, w.mu.trouble, w.mu.failure
+	joined, closing, failure := w.mu.joined, w.mu.closing, w.mu.failure
 	w.mu.Unlock()
-	switch err := errors.Join(failure, trouble); {
-	case err != nil:
-		return err.Error()
+	t := w.troubled()
+	switch {
+	case failure != nil:
+		return failure.Error()
+	case t != nil:
+		return "the brokers refuse the worker: " + t.err.Error()
 	case closing:
 		return "the worker drains"
 	case !joined:

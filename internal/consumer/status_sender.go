@@ -39,6 +39,6 @@ func (s *StatusSender) Send(ctx context.Context, key, value []byte, headers []sc
 
 // Close sends what waits, as long as ctx allows.
 func (s *StatusSender) Close(ctx context.Context) {
-	_ = s.cl.Flush(ctx) //nolint:errcheck // What is not sent by now is dropped.
+	_ = s.cl.Flush(ctx) // What is not sent by now is dropped.
 	s.cl.Close()
 }

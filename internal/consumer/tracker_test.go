@@ -85,7 +85,7 @@ func TestTracker_AgreesWithTheModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		m := &model{done: map[int64]bool{}}
-		for o := int64(0); o < 400; o++ {
+		for o := range int64(400) {
 			if rnd.IntN(4) > 0 {
 				m.exists = append(m.exists, o)
 			}

@@ -90,12 +90,9 @@ func (w *Worker) wake() {
 
 // overdue says why the worker should not go on: cycles fail for too long, or the brokers refuse it for too long.
 func (w *Worker) overdue() error {
-	w.mu.Lock()
-	trouble, until := w.mu.trouble, w.mu.until
-	w.mu.Unlock()
-	if trouble != nil {
-		if time.Now().After(until) {
-			return fmt.Errorf("the brokers refuse the worker for too long: %w", trouble)
+	if t := w.troubled(); t != nil {
+		if time.Now().After(t.until) {
+			return fmt.Errorf("the brokers refuse the worker for too long: %w", t.err)
 		}
 		return nil
 	}
@@ -109,28 +106,4 @@ func (w *Worker) stalled() bool {
 	since := w.committer.since.Load()
 	p := w.pulse.Load()
 	return since != 0 && time.Since(time.Unix(0, since)) > w.cfg.Stall && p != nil && p.fresh(w.cfg.SessionTimeout)
-}
-
-// trouble notes that the brokers refuse something that a person can change while the worker runs. It is not ready until that is
-// over, and gives up when it takes too long.
-func (w *Worker) trouble(ctx context.Context, err error) { w.troubleFor(ctx, err, w.cfg.RefusalGrace) }
-
-func (w *Worker) troubleFor(ctx context.Context, err error, grace time.Duration) {
-	w.mu.Lock()
-	first := w.mu.trouble == nil
-	w.mu.trouble = err
-	if first {
-		w.mu.until = time.Now().Add(grace)
-	}
-	w.mu.Unlock()
-	if first {
-		w.log.ErrorContext(ctx, "brokers refuse the worker", slog.Any("error", err))
-	}
-}
-
-// calm notes that the brokers take what they refused.
-func (w *Worker) calm() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.trouble = nil
 }

@@ -58,9 +58,7 @@ type Worker struct {
 		joined   bool
 		closing  bool
 		failure  error
-		// trouble is what the brokers refuse; until is when that is too long.
-		trouble error
-		until   time.Time
+		troubles map[source]*trouble
 	}
 }
 
@@ -79,6 +77,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		failed: make(chan struct{}), stopped: make(chan struct{}), rejoin: make(chan struct{}, 1),
 	}
 	w.mu.partitions, w.mu.reading = make(map[int32]*partition), make(map[int32]chan struct{})
+	w.mu.troubles = make(map[source]*trouble)
 	w.committer = newCommitter(w)
 	var err error
 	if w.metrics, err = newMetrics(deps.Meter, w); err != nil {

@@ -150,24 +150,31 @@ func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelo
 		return tooLarge("the event "+env.EventID, len(value), c.cfg.RecordBytes)
 	}
 	e.Outputs = append(e.Outputs, statestore.Output{
-		Topic: topic, Key: []byte(env.SessionID), Value: value, Partition: -1,
+		Topic: topic, Key: j.key, Value: value, Partition: -1,
 		Headers: c.headers(env, fixed, j.mu.trace),
 	})
 	return nil
 }
 
 // headers are the CloudEvents attributes of an event (binary mode of the Kafka binding), what its encoding needs, and the
-// trace context.
+// trace context. The values that are the event's own share one piece of memory.
 func (c *Codec) headers(env *schemas.Envelope, fixed, trace []statestore.Header) []statestore.Header {
+	own := make([]byte, 0, len(env.EventID)+len(env.TurnID)+len(timeFormat))
+	own = append(append(own, env.EventID...), env.TurnID...)
+	own = env.At.UTC().AppendFormat(own, timeFormat)
+	id, subject := len(env.EventID), len(env.EventID)+len(env.TurnID)
 	hs := make([]statestore.Header, 0, 6+len(fixed)+len(trace))
 	hs = append(hs,
 		statestore.Header{Key: "ce_specversion", Value: c.specVersion},
-		statestore.Header{Key: "ce_id", Value: []byte(env.EventID)},
+		statestore.Header{Key: "ce_id", Value: own[:id:id]},
 		statestore.Header{Key: "ce_type", Value: c.types[env.Type]},
 		statestore.Header{Key: "ce_source", Value: c.source},
-		statestore.Header{Key: "ce_subject", Value: []byte(env.TurnID)},
-		statestore.Header{Key: "ce_time", Value: env.At.UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z07:00")},
+		statestore.Header{Key: "ce_subject", Value: own[id:subject:subject]},
+		statestore.Header{Key: "ce_time", Value: own[subject:]},
 	)
 	hs = append(hs, fixed...)
 	return append(hs, trace...)
 }
+
+// timeFormat is RFC 3339 in UTC with milliseconds.
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"

@@ -97,11 +97,27 @@ func (j *Journal) appendHistory(e *statestore.Effect) {
 	if !j.agent.History {
 		return
 	}
-	rest, limit := j.mu.transcript.Bytes(), j.store.codec.cfg.RecordBytes-1
-	for part := 0; len(rest) > 0; part++ {
-		n := min(len(rest), limit)
-		value := append(append(make([]byte, 0, 1+n), statestore.Format), rest[:n]...)
-		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpSet, Key: historyKey(j.accepted.SessionID, j.number, part), Value: value})
-		rest = rest[n:]
+	total, limit := 0, j.store.codec.cfg.RecordBytes-1
+	for _, f := range j.mu.transcript {
+		total += len(f)
 	}
+	part, value := 0, newPart(min(total, limit))
+	flush := func() {
+		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpSet, Key: historyKey(j.accepted.SessionID, j.number, part), Value: value})
+		part++
+	}
+	for _, f := range j.mu.transcript {
+		for len(value)-1+len(f) > limit {
+			n := limit - (len(value) - 1)
+			value, f = append(value, f[:n]...), f[n:]
+			flush()
+			value = newPart(min(total, limit))
+		}
+		value = append(value, f...)
+	}
+	flush()
+}
+
+func newPart(size int) []byte {
+	return append(make([]byte, 0, 1+size), statestore.Format)
 }

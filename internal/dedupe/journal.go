@@ -1,7 +1,6 @@
 package dedupe
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -21,6 +20,8 @@ type Journal struct {
 	frames   []fact.Frame
 	resumed  bool
 	origin   fact.Origin
+	// key is the Kafka key of the turn's events.
+	key []byte
 
 	mu struct {
 		sync.Mutex
@@ -28,14 +29,14 @@ type Journal struct {
 		ended     *fact.Ended
 		cancelled bool
 		onCancel  func()
-		// transcript are the frames that become the session's history.
-		transcript bytes.Buffer
+		// transcript are the frames that become the session's history; they share their memory with the journal's records.
+		transcript [][]byte
 		trace      []statestore.Header
 	}
 }
 
 func newJournal(s *Store, a *fact.Accepted, agent *fact.Agent) *Journal {
-	j := &Journal{store: s, accepted: a, agent: agent}
+	j := &Journal{store: s, accepted: a, agent: agent, key: []byte(a.SessionID)}
 	j.SetTrace(a.Trace, a.TraceState)
 	return j
 }
@@ -128,16 +129,16 @@ func (j *Journal) addLocked(e *statestore.Effect, facts ...fact.Fact) error {
 	if j.mu.ended != nil {
 		return fmt.Errorf("record a fact of turn %s: it has ended", j.accepted.TurnID)
 	}
-	seq, kept := j.mu.seq, j.mu.transcript.Len()
+	seq, kept := j.mu.seq, len(j.mu.transcript)
 	for _, f := range facts {
 		if err := j.record(e, f, seq); err != nil {
-			j.mu.transcript.Truncate(kept)
+			j.mu.transcript = j.mu.transcript[:kept]
 			return err
 		}
 		seq += f.Events()
 	}
 	if err := j.store.state.Add(e); err != nil {
-		j.mu.transcript.Truncate(kept)
+		j.mu.transcript = j.mu.transcript[:kept]
 		return err
 	}
 	j.mu.seq = seq
@@ -176,7 +177,7 @@ func (j *Journal) keep(f fact.Fact, frame []byte) {
 	}
 	switch f.(type) {
 	case *fact.Accepted, *fact.Responded, *fact.Finished:
-		j.mu.transcript.Write(frame)
+		j.mu.transcript = append(j.mu.transcript, frame)
 	case *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Ended:
 	}
 }

@@ -1,12 +1,14 @@
 package fact
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/fxamacker/cbor/v2"
 )
@@ -41,14 +43,16 @@ type wireFrame struct {
 
 // Codec encodes and decodes frames and agents. Make one with NewCodec; it is safe for concurrent use.
 type Codec struct {
-	enc cbor.EncMode
+	enc cbor.UserBufferEncMode
 	dec cbor.DecMode
+	// buffers hold what is being encoded until its size is known.
+	buffers sync.Pool
 }
 
 // NewCodec returns the codec of the stored form.
 func NewCodec() (*Codec, error) {
 	// Times are text, because a floating-point second does not hold every millisecond.
-	enc, err := cbor.EncOptions{Time: cbor.TimeRFC3339NanoUTC, Sort: cbor.SortNone}.EncMode()
+	enc, err := cbor.EncOptions{Time: cbor.TimeRFC3339NanoUTC, Sort: cbor.SortNone}.UserBufferEncMode()
 	if err != nil {
 		return nil, fmt.Errorf("make the fact encoder: %w", err)
 	}
@@ -71,15 +75,20 @@ func (c *Codec) AppendFrame(dst []byte, f Frame) ([]byte, error) {
 	if f.Seq < 0 {
 		return nil, fmt.Errorf("store a fact with seq %d", f.Seq)
 	}
-	body, err := c.enc.Marshal(f.Fact)
-	if err != nil {
+	body, _ := c.buffers.Get().(*bytes.Buffer)
+	if body == nil {
+		body = &bytes.Buffer{}
+	}
+	defer c.buffers.Put(body)
+	body.Reset()
+	if err := c.enc.MarshalToBuffer(f.Fact, body); err != nil {
 		return nil, fmt.Errorf("encode a fact: %w", err)
 	}
 	// The frame is written by hand: encoding it around the body would copy the body once more.
-	dst = append(slices.Grow(dst, len(body)+frameHead), cborArray|3)
+	dst = append(slices.Grow(dst, body.Len()+frameHead), cborArray|3)
 	dst = appendUint(dst, uint64(k))
 	dst = appendUint(dst, uint64(f.Seq))
-	return append(dst, body...), nil
+	return append(dst, body.Bytes()...), nil
 }
 
 const (

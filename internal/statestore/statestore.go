@@ -137,7 +137,7 @@ func pebbleOptions(cfg Config, lock *pebble.Lock) *pebble.Options {
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                cfg.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       2,
+		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
 		BytesPerSync:                512 << 10,
 		WALBytesPerSync:             512 << 10,

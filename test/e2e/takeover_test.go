@@ -149,8 +149,17 @@ func TestOneInstanceIDTwice_NothingRunsTwice(t *testing.T) {
 			if got := len(r.outputs); got != events+late {
 				t.Errorf("%d events, want %d of before and %d of the late turn", got, events, late)
 			}
-			if got := len(b.ledger()); got != calls+8 {
-				t.Errorf("%d lines in the ledger, want %d of before and 8 of the late turn", got, calls)
+			// Until it hears from the group the first process may still run what it had announced: a call that may run only once
+			// is in doubt for the second then, and runs here alone. The oracle counts them.
+			own := 0
+			for _, e := range b.ledger()[calls:] {
+				if e.pid == first.cmd.Process.Pid {
+					own++
+					t.Logf("the first process went on: %s %s of %s", e.key, e.what, e.tool)
+				}
+			}
+			if got := len(b.ledger()); got != calls+own+8 {
+				t.Errorf("%d lines in the ledger, want %d of before, %d of the first process and 8 of the late turn", got, calls, own)
 			}
 			r.check()
 		})
