@@ -162,7 +162,7 @@ type Settlement struct {
 // Commit applies batches whose transaction was committed, in one Pebble batch, and settles their effects. Batches of
 // partitions that were detached meanwhile are left out: the changelog has them.
 func (s *Store) Commit(settlements []Settlement) error {
-	b := s.db.NewBatch()
+	b := s.db.NewBatchWithSize(settledBytes(settlements))
 	defer b.Close() //nolint:errcheck // Close of a committed batch has no error to give.
 	for _, st := range settlements {
 		if st.Batch.p.isGone() {
@@ -182,6 +182,18 @@ func (s *Store) Commit(settlements []Settlement) error {
 		settle(st.Batch.p.settled(st.Batch), nil)
 	}
 	return nil
+}
+
+// settledBytes is about how large the Pebble batch becomes: growing it step by step would copy it each time.
+func settledBytes(settlements []Settlement) int {
+	n := 1 << 10
+	for _, st := range settlements {
+		for i := range st.Batch.Records {
+			n += len(st.Batch.Records[i].Key) + len(st.Batch.Records[i].Value) + 24
+		}
+		n += 128
+	}
+	return n
 }
 
 func (p *Partition) isGone() bool {

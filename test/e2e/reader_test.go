@@ -125,13 +125,14 @@ func (r *reader) allEnded() {
 	r.until("every turn ends", func() bool { return len(r.open()) == 0 })
 }
 
-// toEnd reads all that is committed by now.
+// toEnd reads all that has been written by now. What was committed may become visible only later, with the markers of its
+// transaction, so it goes by the end of the log and not by the last stable offset.
 func (r *reader) toEnd() {
 	r.Helper()
-	ends, err := r.adm.ListCommittedOffsets(r.ctx, r.topics...)
+	ends, err := r.adm.ListEndOffsets(r.ctx, r.topics...)
 	r.must(err)
 	r.must(ends.Error())
-	r.until("the reader has read all that is committed", func() bool {
+	r.until("the reader has read all that was written", func() bool {
 		done := true
 		ends.Each(func(o kadm.ListedOffset) { done = done && r.next[o.Topic][o.Partition] >= o.Offset })
 		return done

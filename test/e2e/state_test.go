@@ -63,8 +63,7 @@ func (r *reader) checkOffsets() {
 	r.Helper()
 	ends, err := r.adm.ListEndOffsets(r.ctx, r.topic("turns"))
 	r.must(err)
-	committed, err := r.adm.FetchOffsets(r.ctx, r.app)
-	r.must(err)
+	committed := r.committed()
 	ends.Each(func(o kadm.ListedOffset) {
 		c, ok := committed.Lookup(o.Topic, o.Partition)
 		if !ok {
@@ -99,5 +98,19 @@ func (r *reader) checkState() {
 		if !state["t"+s.id] {
 			r.Errorf("the changelog has no record of turn %s", s.id)
 		}
+	}
+}
+
+// wantCycle expects that the cycle of a number is committed by now.
+func (b *bed) wantCycle(cid uint64) {
+	b.Helper()
+	var last uint64
+	b.committed().Each(func(o kadm.OffsetResponse) {
+		if m, ok := txn.ParseMetadata(o.Metadata); ok {
+			last = max(last, m.CID)
+		}
+	})
+	if last < cid {
+		b.Errorf("the last committed cycle is %d, want at least %d", last, cid)
 	}
 }

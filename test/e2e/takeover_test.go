@@ -120,7 +120,7 @@ func TestZombie_CommitsNothingAndStartsNothing(t *testing.T) {
 // with the same instance id, and continues the first after the second has committed a cycle of the same number.
 func TestOneInstanceIDTwice_NothingRunsTwice(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"after:offsets:1", "before:end:2", "after:offsets:3", "after:end:2"} {
+	for point, stopped := range map[string]uint64{"after:offsets:1": 1, "before:end:2": 2, "after:offsets:3": 3, "after:end:2": 2} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, newCluster(t))
@@ -133,6 +133,7 @@ func TestOneInstanceIDTwice_NothingRunsTwice(t *testing.T) {
 			r.allEnded()
 			r.toEnd()
 			events, calls := len(r.outputs), len(b.ledger())
+			b.wantCycle(stopped)
 			first.signal(syscall.SIGCONT)
 			code := first.wait()
 			t.Logf("the first process ended with %d", code)

@@ -29,15 +29,22 @@ func (b *bed) awaitCommitted() {
 		if err != nil || ends.Error() != nil {
 			return false
 		}
-		committed, err := b.adm.FetchOffsets(b.ctx, b.app)
-		if err != nil {
-			return false
-		}
-		done := true
+		committed, done := b.committed(), true
 		ends.Each(func(o kadm.ListedOffset) {
 			c, ok := committed.Lookup(o.Topic, o.Partition)
 			done = done && (o.Offset == 0 || ok && c.At == o.Offset)
 		})
 		return done
 	})
+}
+
+// committed are the committed offsets of the group, those of transactions that are just being ended included.
+func (b *bed) committed() (stable kadm.OffsetResponses) {
+	b.Helper()
+	b.eventually("the committed offsets are stable", func() bool {
+		var err error
+		stable, err = b.adm.FetchOffsets(kadm.RequireStable(b.ctx), b.app)
+		return err == nil && stable.Ok()
+	})
+	return stable
 }
