@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"slices"
 	"time"
 
@@ -32,17 +33,19 @@ type RunOptions struct {
 
 // worker is a process that is being wired, in the order that things are opened. Each has its close.
 type worker struct {
-	settings  *Settings
-	program   Program
-	logger    *slog.Logger
-	instance  string
-	telemetry *Telemetry
-	engine    *Engine
-	kafka     kafka.Config
-	topics    kafka.TopicSet
-	caps      kafka.Capabilities
-	status    *statusSink
-	closers   []func(context.Context) error
+	settings *Settings
+	program  Program
+	logger   *slog.Logger
+	instance string
+	// incarnation tells this process from every other under its name.
+	incarnation uint64
+	telemetry   *Telemetry
+	engine      *Engine
+	kafka       kafka.Config
+	topics      kafka.TopicSet
+	caps        kafka.Capabilities
+	status      *statusSink
+	closers     []func(context.Context) error
 }
 
 // closeBudget bounds what a stop waits for after the drain: tools that do not return, the last spans.
@@ -51,14 +54,14 @@ const closeBudget = 5 * time.Second
 // Run runs a worker until ctx ends, then drains it. It returns nil after a clean drain. An error that wraps a
 // *tools.RegistrationError says what cannot be bound; nothing ran then.
 func Run(ctx context.Context, s *Settings, m *Manifest, p Program, logger *slog.Logger, opts RunOptions) (err error) {
-	w := &worker{settings: s, program: p, logger: logger, instance: instanceOf(s)}
+	w := &worker{settings: s, program: p, logger: logger, instance: instanceOf(s), incarnation: incarnation()}
 	defer func() { err = errors.Join(err, w.close(ctx)) }()
 	if w.telemetry, err = StartTelemetry(ctx, s.App, p.Version, w.instance); err != nil {
 		return err
 	}
 	w.onClose(w.telemetry.Shutdown)
 	w.status = &statusSink{}
-	w.engine, err = NewEngine(s, m, p, EngineDeps{Logger: logger, Worker: w.instance, Telemetry: w.telemetry, Status: w.status.emit})
+	w.engine, err = NewEngine(s, m, p, EngineDeps{Logger: logger, Worker: w.process(), Telemetry: w.telemetry, Status: w.status.emit})
 	if err != nil {
 		return err
 	}
@@ -138,7 +141,7 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 		return nil, err
 	}
 	w.onClose(w.status.close)
-	return consumer.New(consumerConfig(s, w.instance, incarnation(), w.topics, w.caps), consumer.Deps{
+	return consumer.New(consumerConfig(s, w.instance, w.incarnation, w.topics, w.caps), consumer.Deps{
 		Handler: &handler{engine: w.engine, codec: codec, telemetry: w.telemetry, group: s.App, logger: w.logger},
 		Decoder: NewDecoder(s, registry), Store: store, NewClient: w.kafka.NewClient,
 		Logger: w.logger.With(slog.String("component", "consumer")), Meter: w.telemetry.Meter(), Hooks: opts.Hooks,
@@ -156,9 +159,14 @@ func (w *worker) codec(ctx context.Context, registry *kafka.Registry) (*dedupe.C
 		return nil, err
 	}
 	return dedupe.NewCodec(dedupe.Config{
-		App: s.App, Worker: w.instance, ToolTopic: w.topics.ToolEvents.Name, TurnTopic: w.topics.TurnEvents.Name,
+		App: s.App, Worker: w.instance, Process: w.process(), ToolTopic: w.topics.ToolEvents.Name, TurnTopic: w.topics.TurnEvents.Name,
 		ToolEncoder: toolEvents, TurnEncoder: turnEvents, RecordBytes: valueBudget(s), Now: time.Now,
 	})
+}
+
+// process names this very process in facts.
+func (w *worker) process() string {
+	return w.instance + "/" + strconv.FormatUint(w.incarnation, 16)
 }
 
 // incarnation is 64 random bits that tell this process from every other, its predecessors under the same id included.

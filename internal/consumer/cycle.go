@@ -150,7 +150,6 @@ func (c *committer) take(ctx context.Context, open *openCycle) (shares []*share,
 	c.first++
 	for i := range all {
 		p := all[(i+c.first)%len(all)]
-		final := p.final.Load() // Before Take: what is final then has no effect after it.
 		waiting, _ := p.store.Pending()
 		if waiting == 0 {
 			continue
@@ -166,6 +165,9 @@ func (c *committer) take(ctx context.Context, open *openCycle) (shares []*share,
 		if batch == nil {
 			continue
 		}
+		// In this order: the last effect of a drain is added after final is set, so a batch that has it is seen to be final; and
+		// nothing is added behind what is final, so that what is left then is all there is.
+		final := p.final.Load()
 		left, _ := p.store.Pending()
 		more = more || left > batch.Effects
 		s := p.plan(batch)

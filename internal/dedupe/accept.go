@@ -156,7 +156,7 @@ func accepted(in *Input, agentHash []byte, cfg Config) *fact.Accepted {
 	a := &fact.Accepted{
 		TurnID: ev.TurnID, SessionID: ev.SessionID, AgentName: in.Agent.Name, AgentHash: agentHash, PayloadHash: in.Hash,
 		Origin: in.Origin, At: cfg.Now(), Metadata: ev.Metadata, Narrowed: ev.Tools != nil, Tools: ev.Tools, Scope: ev.Scope,
-		OutputSchema: ev.OutputSchema, Trace: in.Trace, TraceState: in.TraceState, Worker: cfg.Worker,
+		OutputSchema: ev.OutputSchema, Trace: in.Trace, TraceState: in.TraceState, Worker: cfg.Process,
 		Messages: make([]fact.Message, len(ev.Messages)),
 	}
 	if ev.Deadline != nil {

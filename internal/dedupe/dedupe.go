@@ -7,6 +7,7 @@
 package dedupe
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"strings"
@@ -22,8 +23,10 @@ import (
 type Config struct {
 	// App names the deployment; it makes the source of events.
 	App string
-	// Worker names this process in events.
+	// Worker names this worker in events. A process that is started again has the name of its predecessor.
 	Worker string
+	// Process names this very process in facts, so that a turn knows how many had a hand in it; Worker by default.
+	Process string
 	// ToolTopic and TurnTopic are the topics of tool and turn events.
 	ToolTopic, TurnTopic string
 	// ToolEncoder and TurnEncoder write the events of those topics.
@@ -57,6 +60,7 @@ type agentBody struct{ body, hash []byte }
 
 // NewCodec returns what all stores of a process share.
 func NewCodec(cfg Config) (*Codec, error) {
+	cfg.Process = cmp.Or(cfg.Process, cfg.Worker)
 	facts, err := fact.NewCodec()
 	if err != nil {
 		return nil, fmt.Errorf("make the journal codec: %w", err)

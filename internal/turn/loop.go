@@ -68,7 +68,10 @@ func (r *run) respond(ctx context.Context, step int) (*fact.Response, *plan, err
 	if err := r.mayBegin(ctx); err != nil {
 		return nil, nil, err
 	}
-	resp, err := r.loop.model.Respond(ctx, r.request(step))
+	var resp *fact.Response
+	var err error
+	req := r.request(step)
+	r.turn.Gate.Wait(func() { resp, err = r.loop.model.Respond(ctx, req) })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -37,9 +37,12 @@ func TestBadInput_EachIsADeadLetterWithItsReason(t *testing.T) {
 func (b *bed) sendAround(when string) {
 	b.Helper()
 	for p := range int32(turnPartitions) {
-		b.send("both-"+when+fmt.Sprint(p), keyFor(p))
+		b.send(named("both-"+when+"-", p), keyFor(p))
 	}
 }
+
+// named is an id with the number of a partition.
+func named(prefix string, p int32) string { return fmt.Sprintf("%s%d", prefix, p) }
 
 // keyFor is a session whose partition is p.
 func keyFor(p int32) string {
@@ -76,18 +79,18 @@ func (b *bed) sendNoise() {
 // sendMisplaced sends records that are well formed, or nothing, where they should not be.
 func (b *bed) sendMisplaced() {
 	b.Helper()
-	value := func(id, session string) []byte {
-		ev, _ := turn(id, session)
+	value := func(id string) []byte {
+		ev, _ := turn(id, "ann")
 		raw, err := json.Marshal(ev)
 		b.must(err)
 		return raw
 	}
 	at, other := partitionOf("ann"), (partitionOf("ann")+1)%turnPartitions
 	b.sendBad("a tombstone", &kgo.Record{Key: []byte("ann"), Partition: at}, "tombstone")
-	b.sendBad("a record without a key", &kgo.Record{Value: value("hello-no-key", "ann"), Partition: at}, "key_mismatch")
-	b.sendBad("an empty key", &kgo.Record{Key: []byte{}, Value: value("hello-empty-key", "ann"), Partition: at}, "key_mismatch")
-	b.sendBad("another's key", &kgo.Record{Key: []byte("ben"), Value: value("hello-key", "ann"), Partition: partitionOf("ben")}, "key_mismatch")
-	b.sendBad("a wrong partition", &kgo.Record{Key: []byte("ann"), Value: value("hello-partition", "ann"), Partition: other}, "partition_mismatch")
+	b.sendBad("a record without a key", &kgo.Record{Value: value("hello-no-key"), Partition: at}, "key_mismatch")
+	b.sendBad("an empty key", &kgo.Record{Key: []byte{}, Value: value("hello-empty-key"), Partition: at}, "key_mismatch")
+	b.sendBad("another's key", &kgo.Record{Key: []byte("ben"), Value: value("hello-key"), Partition: partitionOf("ben")}, "key_mismatch")
+	b.sendBad("a wrong partition", &kgo.Record{Key: []byte("ann"), Value: value("hello-partition"), Partition: other}, "partition_mismatch")
 	large, _ := turn("hello-large", "ann")
 	large.Messages[0].Text = strings.Repeat("x", 2<<20)
 	raw, err := json.Marshal(large)

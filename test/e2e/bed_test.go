@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -74,6 +75,7 @@ func (b *bed) client(opts ...kgo.Opt) *kgo.Client {
 	b.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(b.cluster.addrs...), kgo.DisableClientMetrics(), kgo.ProducerBatchMaxBytes(16 << 20),
+		kgo.MetadataMinAge(10 * time.Millisecond), // A topic that was just made may have no leader at the first look.
 	}, opts...)...)
 	b.must(err)
 	b.Cleanup(cl.Close)
@@ -127,7 +129,7 @@ func (b *bed) environ(changes map[string]string) []string {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		out = append(out, name+"="+set[name])
 	}
-	return out
+	return append(out, "GORACE=atexit_sleep_ms=0") // Else each child sleeps a second under the race detector.
 }
 
 // turn is a request of a user, in a session; the script answers by the prefix of the id.

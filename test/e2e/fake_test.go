@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"flag"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +11,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
+// runTests runs more tests at a time than there are processors: they mostly wait for a process to start, or for a session to end.
 func runTests(m *testing.M) int {
+	flag.Parse()
+	parallel := flag.Lookup("test.parallel")
+	if parallel.Value.String() == parallel.DefValue {
+		if err := parallel.Value.Set("6"); err != nil {
+			panic(err)
+		}
+	}
 	code := m.Run()
 	if c, err := fakeCluster(); err == nil {
 		c.Close()
@@ -19,8 +28,6 @@ func runTests(m *testing.M) int {
 }
 
 // fakeCluster is shared by all tests of this process; each has topics and a group of its own.
-//
-//nolint:gochecknoglobals // Tests of one process share it.
 var fakeCluster = sync.OnceValues(func() (*kfake.Cluster, error) {
 	return kfake.NewCluster(
 		kfake.NumBrokers(3), kfake.GroupMinSessionTimeout(time.Second),

@@ -55,14 +55,3 @@ func (b *bed) awaitBegun(key string) {
 	b.Helper()
 	b.eventually("the call "+key+" begins", func() bool { return b.begun()[key] > 0 })
 }
-
-// firstBegunBy is when the first call began in a process.
-func (b *bed) firstBegunBy(p *process) (time.Time, bool) {
-	b.Helper()
-	for _, e := range b.ledger() {
-		if e.what == "begin" && e.pid == p.cmd.Process.Pid {
-			return e.at, true
-		}
-	}
-	return time.Time{}, false
-}

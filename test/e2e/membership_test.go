@@ -6,22 +6,6 @@ import (
 	"testing"
 )
 
-// crashAndGoOn sends turns, has the worker killed by a trap, starts it again, and sends all again.
-func crashAndGoOn(t *testing.T, on *cluster, trap string) {
-	t.Helper()
-	b := newBed(t, on)
-	b.createTurns()
-	b.sendMixed()
-	b.start("w-0", envSignals+"="+trap).awaitKilled()
-	second := b.start("w-0")
-	r := b.reader()
-	r.allEnded()
-	b.sendAgain()
-	b.awaitCommitted()
-	second.drain()
-	r.check()
-}
-
 // TestWorkersComeAndGo_UnderBothProtocols lets turns flow while a second worker joins, drains, and comes back. The workers are
 // dynamic members, each with a host name of its own, as in pods.
 func TestWorkersComeAndGo_UnderBothProtocols(t *testing.T) {

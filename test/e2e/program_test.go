@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/lathe-run/lathe/internal/app"
@@ -121,11 +122,10 @@ func program(w *world) app.Program {
 	}}
 }
 
-// mayRunAgain says of which tools a call of unknown outcome runs again.
-func mayRunAgain(tool string) bool {
-	switch tool {
-	case "look", "slow", "hold_read", "broken", "save":
-		return true
-	}
-	return false
+// onlyReads says which tools change nothing.
+func onlyReads(tool string) bool {
+	return slices.Contains([]string{"look", "slow", "hold_read", "broken"}, tool)
 }
+
+// mayRunAgain says of which tools a call of unknown outcome runs again.
+func mayRunAgain(tool string) bool { return tool == "save" || onlyReads(tool) }

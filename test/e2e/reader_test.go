@@ -31,6 +31,8 @@ type reader struct {
 	outputs []output
 	letters []*kgo.Record
 	state   []*kgo.Record
+	// faults is where the oracle puts what it finds when it is tested itself; nil fails the test.
+	faults *[]string
 }
 
 // reader waits until the worker has made the topics.
@@ -160,6 +162,16 @@ func (r *reader) end(turn string) *schemas.TurnOutput {
 	}
 	r.Fatalf("turn %s has no end", turn)
 	return nil
+}
+
+// endedAs is the status of a turn's end, empty if it has none.
+func (r *reader) endedAs(turn string) string {
+	for _, o := range r.outputs {
+		if o.env.TurnID == turn && o.env.Type == schemas.TypeTurnEnd {
+			return o.Turn.Status
+		}
+	}
+	return ""
 }
 
 // events are the events of a turn that have a seq, in its order.

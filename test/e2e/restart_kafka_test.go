@@ -16,8 +16,10 @@ const restartLimit = 3 * time.Second
 
 // TestRestart_MakesItsNextCallWithinThreeSeconds kills a worker with -9 and starts it again with its instance id, under a
 // session of 45 s that would otherwise have to end first.
+//
+//nolint:paralleltest // It measures.
 func TestRestart_MakesItsNextCallWithinThreeSeconds(t *testing.T) {
-	b := newBed(t, newCluster(t)) // Not parallel: it measures.
+	b := newBed(t, newCluster(t))
 	b.settings["LATHE_SESSION_TIMEOUT"] = "45s"
 	b.createTurns()
 	b.sendManyHeld()
@@ -127,6 +129,7 @@ func TestTransactionVersion1_KeepsThePromises(t *testing.T) {
 	on := &cluster{addrs: c.Addrs(), real: true}
 	for _, trap := range []string{"kill:after:offsets:2", "kill:before:end:1", "kill:after:end:3", "kill:after:flush:2"} {
 		t.Run(trap, func(t *testing.T) {
+			t.Parallel()
 			crashAndGoOn(t, on, trap)
 		})
 	}
@@ -138,6 +141,7 @@ func TestThreeBrokers_KeepThePromises(t *testing.T) {
 	on := threeBrokers(t)
 	for _, trap := range []string{"kill:after:announce:2", "kill:before:end:2", "kill:after:end:1"} {
 		t.Run(trap, func(t *testing.T) {
+			t.Parallel()
 			crashAndGoOn(t, on, trap)
 		})
 	}
@@ -162,4 +166,31 @@ func TestConsumerProtocol_CrashAndDrain(t *testing.T) {
 	b.awaitCommitted()
 	second.drain()
 	r.check()
+}
+
+// crashAndGoOn sends turns, has the worker killed by a trap, starts it again, and sends all again.
+func crashAndGoOn(t *testing.T, on *cluster, trap string) {
+	t.Helper()
+	b := newBed(t, on)
+	b.createTurns()
+	b.sendMixed()
+	b.start("w-0", envSignals+"="+trap).awaitKilled()
+	second := b.start("w-0")
+	r := b.reader()
+	r.allEnded()
+	b.sendAgain()
+	b.awaitCommitted()
+	second.drain()
+	r.check()
+}
+
+// firstBegunBy is when the first call began in a process.
+func (b *bed) firstBegunBy(p *process) (time.Time, bool) {
+	b.Helper()
+	for _, e := range b.ledger() {
+		if e.what == "begin" && e.pid == p.cmd.Process.Pid {
+			return e.at, true
+		}
+	}
+	return time.Time{}, false
 }

@@ -35,26 +35,26 @@ func (r *reader) checkDeadLetters() {
 		reason := header(rec, "lathe_reason")
 		d, ok := want[place]
 		if !ok {
-			r.Errorf("dead letter of %s (%s: %s) was not expected, or came twice", place, reason, header(rec, "lathe_detail"))
+			r.fault("dead letter of %s (%s: %s) was not expected, or came twice", place, reason, header(rec, "lathe_detail"))
 			continue
 		}
 		delete(want, place)
 		if !slices.Contains(d.may, reason) {
-			r.Errorf("%s: dead letter for %s (%s), want %v", d.what, reason, header(rec, "lathe_detail"), d.may)
+			r.fault("%s: dead letter for %s (%s), want %v", d.what, reason, header(rec, "lathe_detail"), d.may)
 		}
 		if header(rec, "lathe_topic") != r.topic("turns") || header(rec, "lathe_detail") == "" || header(rec, "lathe_at") == "" {
-			r.Errorf("%s: the dead letter has the headers %v", d.what, rec.Headers)
+			r.fault("%s: the dead letter has the headers %v", d.what, rec.Headers)
 		}
 		whole := header(rec, "lathe_cut") == ""
 		switch {
 		case whole && !bytes.Equal(rec.Value, d.value):
-			r.Errorf("%s: the dead letter holds %d bytes that are not the record's", d.what, len(rec.Value))
+			r.fault("%s: the dead letter holds %d bytes that are not the record's", d.what, len(rec.Value))
 		case !whole && (!bytes.HasPrefix(d.value, rec.Value) || header(rec, "lathe_value_bytes") != strconv.Itoa(len(d.value))):
-			r.Errorf("%s: the dead letter holds %d of %d bytes, says %s", d.what, len(rec.Value), len(d.value), header(rec, "lathe_value_bytes"))
+			r.fault("%s: the dead letter holds %d of %d bytes, says %s", d.what, len(rec.Value), len(d.value), header(rec, "lathe_value_bytes"))
 		}
 	}
 	for place, d := range want {
-		r.Errorf("%s at %s: no dead letter", d.what, place)
+		r.fault("%s at %s: no dead letter", d.what, place)
 	}
 }
 
@@ -68,16 +68,16 @@ func (r *reader) checkOffsets() {
 		c, ok := committed.Lookup(o.Topic, o.Partition)
 		if !ok {
 			if o.Offset > 0 {
-				r.Errorf("partition %d has %d records and no committed offset", o.Partition, o.Offset)
+				r.fault("partition %d has %d records and no committed offset", o.Partition, o.Offset)
 			}
 			return
 		}
 		if c.At != o.Offset {
-			r.Errorf("partition %d: committed offset %d, want %d", o.Partition, c.At, o.Offset)
+			r.fault("partition %d: committed offset %d, want %d", o.Partition, c.At, o.Offset)
 		}
 		m, ok := txn.ParseMetadata(c.Metadata)
 		if !ok || !m.Clean {
-			r.Errorf("partition %d: the metadata of the committed offset is %q, want one that says clean", o.Partition, c.Metadata)
+			r.fault("partition %d: the metadata of the committed offset is %q, want one that says clean", o.Partition, c.Metadata)
 		}
 	})
 }
@@ -91,12 +91,12 @@ func (r *reader) checkState() {
 	}
 	for key, lives := range state {
 		if lives && key[0] == 'j' {
-			r.Errorf("the changelog still has the journal record %q", key)
+			r.fault("the changelog still has the journal record %q", key)
 		}
 	}
 	for _, s := range r.sent {
 		if !state["t"+s.id] {
-			r.Errorf("the changelog has no record of turn %s", s.id)
+			r.fault("the changelog has no record of turn %s", s.id)
 		}
 	}
 }

@@ -18,10 +18,9 @@ func (b *bed) shortSession() {
 func (b *bed) sendAcross() {
 	b.Helper()
 	for p := range int32(turnPartitions) {
-		n := string(rune('0' + p))
-		b.send("wait-"+n, keyFor(p))
-		b.send("read-"+n, keyFor(p))
-		b.send("write-"+n, keyFor(p)+"-other")
+		b.send(named("wait-", p), keyFor(p))
+		b.send(named("read-", p), keyFor(p))
+		b.send(named("write-", p), keyFor(p)+"-other")
 	}
 	b.send("hold-1", "held", schemas.StatusIndeterminate)
 }
@@ -29,7 +28,7 @@ func (b *bed) sendAcross() {
 func (b *bed) releaseAcross() {
 	b.Helper()
 	for p := range int32(turnPartitions) {
-		b.release("wait-" + string(rune('0'+p)))
+		b.release(named("wait-", p))
 	}
 	b.release("hold-1")
 }
@@ -37,7 +36,7 @@ func (b *bed) releaseAcross() {
 func (b *bed) awaitHeld() {
 	b.Helper()
 	for p := range int32(turnPartitions) {
-		b.awaitBegun("wait-" + string(rune('0'+p)) + "/0/0")
+		b.awaitBegun(named("wait-", p) + "/0/0")
 	}
 	b.awaitBegun("hold-1/0/0")
 }
@@ -69,7 +68,7 @@ func (b *bed) settledWrites(r *reader) {
 	b.Helper()
 	r.until("the writing turns end", func() bool {
 		for p := range int32(turnPartitions) {
-			if r.count("write-"+string(rune('0'+p)), schemas.TypeTurnEnd) == 0 {
+			if r.count(named("write-", p), schemas.TypeTurnEnd) == 0 {
 				return false
 			}
 		}
@@ -104,7 +103,7 @@ func TestZombie_CommitsNothingAndStartsNothing(t *testing.T) {
 		t.Errorf("after the zombie woke up: %d events and %d calls, want %d and %d", len(r.outputs), len(b.begun()), events, calls)
 	}
 	for p := range int32(turnPartitions) {
-		b.send("both-late-"+string(rune('0'+p)), keyFor(p))
+		b.send(named("both-late-", p), keyFor(p))
 	}
 	r.allEnded()
 	b.awaitCommitted()

@@ -1,0 +1,60 @@
+package app
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lathe-run/lathe/internal/consumer"
+)
+
+type fixedHealth consumer.Status
+
+func (h fixedHealth) Status() consumer.Status { return consumer.Status(h) }
+
+func TestAdmin_AnswersProbesByWhatTheConsumerSays(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, path string
+		status     consumer.Status
+		code       int
+		body       string
+	}{
+		{"alive", "/livez", consumer.Status{Live: true}, http.StatusOK, "ok"},
+		{"stuck", "/livez", consumer.Status{LiveReason: "no cycle succeeds"}, http.StatusServiceUnavailable, "no cycle succeeds"},
+		{"ready", "/readyz", consumer.Status{Ready: true}, http.StatusOK, "ok"},
+		{"draining", "/readyz", consumer.Status{ReadyReason: "it drains"}, http.StatusServiceUnavailable, "it drains"},
+		{"verbose", "/readyz?verbose", consumer.Status{ReadyReason: "it drains"}, http.StatusServiceUnavailable, "{"},
+		{"metrics", "/metrics", consumer.Status{}, http.StatusOK, ""},
+		{"unknown", "/", consumer.Status{}, http.StatusNotFound, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a, err := listenAdmin(t.Context(), "127.0.0.1:0", fixedHealth(tc.status), NoTelemetry())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			served := make(chan error, 1)
+			go func() { served <- a.serve(ctx) }()
+			resp, err := http.Get("http://" + a.addr() + tc.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != tc.code || !strings.Contains(string(body), tc.body) {
+				t.Errorf("status %d, body %q; want %d and %q", resp.StatusCode, body, tc.code, tc.body)
+			}
+			resp.Body.Close()
+			stop()
+			if err := <-served; err != nil {
+				t.Errorf("serve: %v", err)
+			}
+		})
+	}
+}
