@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strconv"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"

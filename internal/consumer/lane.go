@@ -78,14 +78,12 @@ func (p *partition) nextTask(key string, l *lane) (task, bool) {
 // runTask runs one turn to its end and gives its places back.
 func (p *partition) runTask(t task) {
 	defer p.w.release(p)
-	p.w.pace.work(func() {
-		p.settleTask(t.rec, p.guarded(func() error {
-			if t.rec != nil {
-				return p.handler.Handle(p.ctx, t.rec)
-			}
-			return t.run(p.ctx)
-		}))
-	})
+	p.settleTask(t.rec, p.guarded(func() error {
+		if t.rec != nil {
+			return p.handler.Handle(p.ctx, t.rec)
+		}
+		return t.run(p.ctx)
+	}))
 }
 
 // guarded makes a panic the end of the worker: turns recover their own, so this one comes from below them, and what it left

@@ -109,16 +109,7 @@ type Assignment struct {
 	State *statestore.Partition
 
 	permit func(ctx context.Context) error
-	pace   *pacer
 }
-
-// Wait runs f, which waits for something outside: a model, a tool, a commit. A turn is handled with one of the few places for
-// turns that compute at once; while it waits, its place is another's.
-func (a *Assignment) Wait(f func()) { a.pace.wait(f) }
-
-// Work runs f, a part of a turn that computes on a goroutine of its own, with a place of its own. The turn itself has to Wait
-// meanwhile.
-func (a *Assignment) Work(f func()) { a.pace.work(f) }
 
 // Permit is called just before a model request or a call begins. It gives nil while the partition is certainly ours and
 // running, ErrDraining while it or the worker drains, ErrLost, ErrStopped or ErrHalted when it is over. When the group was not

@@ -260,7 +260,7 @@ func (p *partition) open(ctx context.Context, c committed, pos statestore.Positi
 	}
 	p.assignment = &Assignment{
 		Topic: p.w.cfg.Turns.Name, Partition: p.id, Epoch: p.epoch, Start: in.Next,
-		Clean: c.offset < 0 || (ours && m.Clean), State: p.store, permit: p.permit, pace: p.w.pace,
+		Clean: c.offset < 0 || (ours && m.Clean), State: p.store, permit: p.permit,
 	}
 	p.mu.Lock()
 	p.mu.tracker = newTracker(in.Next, in.Done)

@@ -30,7 +30,6 @@ type Worker struct {
 	committer           *committer
 	pulse               atomic.Pointer[pulse]
 	client              atomic.Pointer[kgo.Client]
-	pace                *pacer
 
 	// slots has a place for each turn in flight, restores one for each partition that is restored.
 	slots, restores chan struct{}
@@ -73,7 +72,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		deps.Now = time.Now
 	}
 	w := &Worker{
-		cfg: cfg, deps: deps, log: deps.Logger, outputs: cfg.outputs(), pace: newPacer(),
+		cfg: cfg, deps: deps, log: deps.Logger, outputs: cfg.outputs(),
 		slots: make(chan struct{}, cfg.MaxInFlight), restores: make(chan struct{}, cfg.RestoreParallel),
 		failed: make(chan struct{}), stopped: make(chan struct{}), rejoin: make(chan struct{}, 1),
 	}

@@ -241,10 +241,6 @@ func (br *broker) publish(b *statestore.Batch) (next int64) {
 // Permit implements turn.Gate.
 func (br *broker) Permit(context.Context) error { return nil }
 
-func (br *broker) Wait(f func()) { f() }
-
-func (br *broker) Work(f func()) { f() }
-
 // Respond implements turn.Model: three steps with calls, and an answer.
 func (br *broker) Respond(_ context.Context, req *fact.Request) (*fact.Response, error) {
 	if req.Step == 3 {

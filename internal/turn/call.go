@@ -122,8 +122,7 @@ func (r *run) start(ctx context.Context, wave []*callState, facts []fact.Fact) e
 		markStarted(wave)
 		return nil
 	}
-	var err error
-	r.turn.Gate.Wait(func() { err = r.turn.Journal.Commit(ctx, facts...) })
+	err := r.turn.Journal.Commit(ctx, facts...)
 	if _, refused := errors.AsType[*schemas.Error](err); refused {
 		return err
 	}
@@ -142,7 +141,7 @@ func markStarted(wave []*callState) {
 
 // runWave runs a wave and waits for all of it.
 func (r *run) runWave(ctx context.Context, wave []*callState) error {
-	err := r.together(len(wave), func(i int) error { return r.execute(ctx, wave[i]) })
+	err := together(len(wave), func(i int) error { return r.execute(ctx, wave[i]) })
 	if err != nil {
 		return r.notBegun(ctx, wave, err)
 	}
@@ -151,7 +150,7 @@ func (r *run) runWave(ctx context.Context, wave []*callState) error {
 
 // together calls f with 0 to n-1, side by side, and waits for all. A panic is raised again when the others are done, so that
 // whoever recovers it finds the turn at rest.
-func (r *run) together(n int, f func(i int) error) error {
+func together(n int, f func(i int) error) error {
 	if n == 1 {
 		return f(0)
 	}
@@ -164,13 +163,12 @@ func (r *run) together(n int, f func(i int) error) error {
 		}()
 		errs[i] = f(i)
 	}
-	r.turn.Gate.Wait(func() {
-		var wg sync.WaitGroup
-		for i := range n {
-			wg.Go(func() { r.turn.Gate.Work(func() { call(i) }) })
-		}
-		wg.Wait()
-	})
+	var wg sync.WaitGroup
+	for i := 1; i < n; i++ {
+		wg.Go(func() { call(i) })
+	}
+	call(0)
+	wg.Wait()
 	for _, p := range panics {
 		if p != nil {
 			panic(p)
@@ -210,7 +208,7 @@ func (r *run) runReads(ctx context.Context, p *plan) error {
 		queue <- c
 	}
 	close(queue)
-	return r.together(places, func(int) error {
+	return together(places, func(int) error {
 		for c := range queue {
 			if err := r.read(ctx, c); err != nil {
 				return err
@@ -247,12 +245,9 @@ func (r *run) execute(ctx context.Context, c *callState) error {
 	}
 	c.begun = true
 	a := r.turn.Accepted
-	inv := fact.Invocation{
+	res, err := r.loop.tools.Execute(ctx, c.call, fact.Invocation{
 		TurnID: a.TurnID, SessionID: a.SessionID, Agent: a.AgentName, Scope: a.Scope, Durable: c.call.Tool.Changes(),
-	}
-	var res fact.Result
-	var err error
-	r.turn.Gate.Wait(func() { res, err = r.loop.tools.Execute(ctx, c.call, inv) })
+	})
 	if err != nil {
 		if e, ok := errors.AsType[notBegunError](err); ok && e.NotBegun() {
 			c.begun = false

@@ -68,10 +68,7 @@ func (r *run) respond(ctx context.Context, step int) (*fact.Response, *plan, err
 	if err := r.mayBegin(ctx); err != nil {
 		return nil, nil, err
 	}
-	var resp *fact.Response
-	var err error
-	req := r.request(step)
-	r.turn.Gate.Wait(func() { resp, err = r.loop.model.Respond(ctx, req) })
+	resp, err := r.loop.model.Respond(ctx, r.request(step))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -172,10 +172,6 @@ func (w *world) note(ref *fact.Ref, format string, args ...any) {
 }
 
 // Permit implements Gate.
-func (w *world) Wait(f func()) { f() }
-
-func (w *world) Work(f func()) { f() }
-
 func (w *world) Permit(context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -55,15 +55,9 @@ type Journal interface {
 	Commit(ctx context.Context, facts ...fact.Fact) error
 }
 
-// Gate says whether something may still begin, and shares out the machine among the turns.
+// Gate says whether something may still begin. It is asked just before a model request and just before a tool call.
 type Gate interface {
-	// Permit is asked just before a model request and just before a tool call.
 	Permit(ctx context.Context) error
-	// Wait runs f, which waits for something outside. Only what the turn computes between waits counts against what the machine
-	// can do at once.
-	Wait(f func())
-	// Work runs f, a part of the turn that computes on a goroutine of its own while the turn waits.
-	Work(f func())
 }
 
 // Config is what a Loop needs beside its ports.
