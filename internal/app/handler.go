@@ -28,7 +28,11 @@ type handler struct {
 
 // Open implements consumer.Handler.
 func (h *handler) Open(_ context.Context, a *consumer.Assignment) (consumer.PartitionHandler, error) {
-	return &partition{handler: h, assignment: a, store: h.codec.Open(a.State)}, nil
+	store, err := h.codec.Open(a.State)
+	if err != nil {
+		return nil, err
+	}
+	return &partition{handler: h, assignment: a, store: store}, nil
 }
 
 // partition handles the records of one assignment.

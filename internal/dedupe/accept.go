@@ -136,9 +136,11 @@ func (s *Store) begin(in *Input) (*Journal, error) {
 		j.mu.cancelled = true
 		j.frames = []fact.Frame{{Fact: a}, {Fact: cancelled}}
 	}
+	s.state.NewLog(journalKey(a.TurnID))
 	if err := j.add(&statestore.Effect{Mutations: set, Offset: statestore.NoOffset}, facts...); err != nil {
 		return nil, err
 	}
+	s.note(s.mu.underWay, a.TurnID, true)
 	s.keepAgent(hash, in.Agent)
 	return j, nil
 }
@@ -207,6 +209,9 @@ func (s *Store) agent(hash []byte) (*fact.Agent, error) {
 
 // resume builds the journal of a turn that is under way, or returns nil when the state has none.
 func (s *Store) resume(turnID string) (*Journal, error) {
+	if !s.noted(s.mu.underWay, turnID) {
+		return nil, nil //nolint:nilnil // The state has no such journal, which is no error.
+	}
 	bodies, err := s.state.Log(journalKey(turnID))
 	if err != nil || len(bodies) == 0 {
 		return nil, err
@@ -241,7 +246,7 @@ func (s *Store) resume(turnID string) (*Journal, error) {
 // Unfinished returns the turns under way in the state whose record lies below start, in the order they were accepted there.
 func (s *Store) Unfinished(start int64) ([]Unfinished, error) {
 	var out []Unfinished
-	err := s.state.Scan("j", func(key string, value []byte) error {
+	err := s.state.Scan(journalPrefix, func(key string, value []byte) error {
 		if key[len(key)-8:] != "00000000" {
 			return nil
 		}

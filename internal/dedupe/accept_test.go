@@ -291,6 +291,7 @@ func TestAccept_RefusesStateOfANewerRelease(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.commit()
+			b.restart("w2") // A store is opened after what other workers wrote was restored.
 			if j, err := b.store.Accept(ask("t1", "hi", 10)); !errors.Is(err, statestore.ErrFormat) {
 				t.Errorf("Accept gives %v, %v, want ErrFormat", j, err)
 			}

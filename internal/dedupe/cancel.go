@@ -33,7 +33,6 @@ func (s *Store) Cancel(ev *schemas.TurnEvent, offset int64) error {
 	if j != nil {
 		return unfit(j.cancel(ev.SessionID, c, offset))
 	}
-	s.state.Forget(journalKey(id))
 	return s.remember(ev, c, offset)
 }
 
@@ -47,8 +46,10 @@ func (s *Store) remember(ev *schemas.TurnEvent, c *fact.Cancelled, offset int64)
 	if limit := s.codec.cfg.RecordBytes; len(body)+64 > limit {
 		return unfit(tooLarge("the cancel", len(body), limit))
 	}
+	key := cancelKey(ev.TurnID, ev.SessionID)
+	s.note(s.mu.cancels, key, true)
 	return s.state.Add(&statestore.Effect{
-		Mutations: []statestore.Mutation{{Op: statestore.OpSet, Key: cancelKey(ev.TurnID, ev.SessionID), Value: append([]byte{statestore.Format}, body...)}},
+		Mutations: []statestore.Mutation{{Op: statestore.OpSet, Key: key, Value: append([]byte{statestore.Format}, body...)}},
 		Offset:    offset, Urgent: true,
 	})
 }
@@ -82,7 +83,11 @@ func (j *Journal) cancelOnce(c *fact.Cancelled, e *statestore.Effect) (stop func
 
 // recallCancel returns a cancel that overtook the turn, or nil.
 func (s *Store) recallCancel(a *fact.Accepted) (*fact.Cancelled, error) {
-	v, found, err := s.state.Get(cancelKey(a.TurnID, a.SessionID))
+	key := cancelKey(a.TurnID, a.SessionID)
+	if !s.noted(s.mu.cancels, key) {
+		return nil, nil //nolint:nilnil // Nobody cancelled it, which is no error.
+	}
+	v, found, err := s.state.Get(key)
 	if err != nil || !found {
 		return nil, err
 	}

@@ -116,6 +116,9 @@ type Store struct {
 		turns map[string]*entry
 		// agents are the configurations known to be in the state, by hash.
 		agents map[string]*fact.Agent
+		// underWay are the turns that have a journal, cancels the keys of cancels that overtook their turns. Both are few, and
+		// nearly every turn is in neither: it is not looked for in the state.
+		underWay, cancels map[string]struct{}
 	}
 }
 
@@ -126,12 +129,43 @@ type entry struct {
 	journal *Journal
 }
 
-// Open returns the store of a partition.
-func (c *Codec) Open(state *statestore.Partition) *Store {
+// Open returns the store of a partition to which no fact was added yet.
+func (c *Codec) Open(state *statestore.Partition) (*Store, error) {
 	s := &Store{codec: c, state: state}
 	s.mu.turns = make(map[string]*entry)
 	s.mu.agents = make(map[string]*fact.Agent)
-	return s
+	s.mu.underWay, s.mu.cancels = make(map[string]struct{}), make(map[string]struct{})
+	err := state.Scan(journalPrefix, func(key string, _ []byte) error {
+		turn, _, _ := strings.Cut(key[len(journalPrefix):], "/")
+		s.mu.underWay[turn] = struct{}{}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = state.Scan(cancelPrefix, func(key string, _ []byte) error {
+		s.mu.cancels[key] = struct{}{}
+		return nil
+	})
+	return s, err
+}
+
+// note says that a key is in a set now, or no longer is.
+func (s *Store) note(set map[string]struct{}, key string, in bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in {
+		set[key] = struct{}{}
+	} else {
+		delete(set, key)
+	}
+}
+
+func (s *Store) noted(set map[string]struct{}, key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, in := set[key]
+	return in
 }
 
 // enter makes the caller the only one inside the turn until it calls leave. What happens inside is short: a look-up and an

@@ -145,6 +145,7 @@ func (j *Journal) addLocked(e *statestore.Effect, facts ...fact.Fact) error {
 	for _, f := range facts {
 		if ended, ok := f.(*fact.Ended); ok {
 			j.mu.ended = ended
+			j.store.note(j.store.mu.underWay, j.accepted.TurnID, false)
 		}
 	}
 	return nil
@@ -194,8 +195,8 @@ func (j *Journal) endOf(e *statestore.Effect, ended *fact.Ended) error {
 		statestore.Mutation{Op: statestore.OpDrop, Key: journalKey(id)},
 		statestore.Mutation{Op: statestore.OpSet, Key: turnKey(id), Value: rec},
 	)
-	if j.mu.cancelled {
-		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: cancelKey(id, j.accepted.SessionID)})
+	if key := cancelKey(id, j.accepted.SessionID); j.store.noted(j.store.mu.cancels, key) {
+		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: key})
 	}
 	j.appendHistory(e)
 	e.Offset, e.Urgent = j.origin.Offset, true

@@ -11,13 +11,18 @@ import (
 )
 
 // State keys are a letter for the kind and an id. Ids hold no slash.
-func journalKey(turnID string) string     { return "j" + turnID }
+const (
+	journalPrefix = "j"
+	cancelPrefix  = "c"
+)
+
+func journalKey(turnID string) string     { return journalPrefix + turnID }
 func turnKey(turnID string) string        { return "t" + turnID }
 func agentKey(hash []byte) string         { return "a" + hex.EncodeToString(hash) }
 func historyPrefix(session string) string { return "h" + session + "/" }
 
 // cancelKey has the session too, so that a cancel in the name of another session does not take the place of the right one.
-func cancelKey(turnID, session string) string { return "c" + turnID + "/" + session }
+func cancelKey(turnID, session string) string { return cancelPrefix + turnID + "/" + session }
 
 // historyKey is the key of one part of a session's turn number n: fixed width, so that they sort in order.
 func historyKey(session string, n uint32, part int) string {

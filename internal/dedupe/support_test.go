@@ -97,7 +97,9 @@ func (b *bed) attach() {
 			}
 		}
 	})
-	b.store = codec.Open(b.part)
+	if b.store, err = codec.Open(b.part); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 func (b *bed) close() {

@@ -119,7 +119,11 @@ func (br *broker) work(fs *vfs.MemFS, name string, mayDie bool) *vfs.MemFS {
 	if err != nil {
 		br.t.Fatal(err)
 	}
-	idle := br.lanes(codec.Open(part), name)
+	opened, err := codec.Open(part)
+	if err != nil {
+		br.t.Fatal(err)
+	}
+	idle := br.lanes(opened, name)
 	crashed := br.cycles(state, part, fs, wake, idle, mayDie)
 	part.Detach()
 	<-idle

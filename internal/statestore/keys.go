@@ -1,10 +1,14 @@
 package statestore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // Format is the version byte that every stored value starts with.
@@ -61,4 +65,23 @@ func prefixEnd(prefix []byte) []byte {
 // logRecordKey is the key of record n of a log: fixed width, so that they sort in order.
 func logRecordKey(log string, n int) string {
 	return fmt.Sprintf("%s/%08x", log, n)
+}
+
+// comparer orders keys by their bytes, and tells Pebble which part of a key groups it with others: up to the first slash. A scan
+// of one group asks the bloom filters first, and most of the time need not look into any file.
+func comparer() *pebble.Comparer {
+	c := *pebble.DefaultComparer
+	c.Name = "lathe.v1"
+	c.Split = func(key []byte) int {
+		if i := bytes.IndexByte(key[min(len(key), 5):], '/'); i >= 0 {
+			return 5 + i + 1
+		}
+		return len(key)
+	}
+	return &c
+}
+
+// isGroup reports whether a prefix is that of one group of keys.
+func isGroup(prefix string) bool {
+	return strings.IndexByte(prefix, '/') == len(prefix)-1 && prefix != ""
 }

@@ -78,6 +78,15 @@ func (p *Partition) logView(key string) (settled int, pending [][]byte, err erro
 	return l.settled, pending, nil
 }
 
+// NewLog says that there is no such log, so that it is not looked for when something is appended to it.
+func (p *Partition) NewLog(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.mu.logs[key]; !known && !p.mu.gone {
+		p.mu.logs[key] = &logState{}
+	}
+}
+
 // Forget lets go of what is kept about a log that was looked up and not found. It may be called for any log.
 func (p *Partition) Forget(key string) {
 	p.mu.Lock()

@@ -118,7 +118,7 @@ func (s *Store) has(partition int32, key string) (bool, error) {
 // scan visits the committed keys with the prefix, then calls done.
 func (s *Store) scan(partition int32, prefix string, visit func(key string, value []byte) error, done func() error) (err error) {
 	lower := stateKey(partition, prefix)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: prefixEnd(lower)})
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: prefixEnd(lower), UseL6Filters: true})
 	if err != nil {
 		return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, err)
 	}
@@ -127,7 +127,11 @@ func (s *Store) scan(partition int32, prefix string, visit func(key string, valu
 			err = fmt.Errorf("scan %q of partition %d: %w", prefix, partition, cerr)
 		}
 	}()
-	for ok := it.First(); ok; ok = it.Next() {
+	first := it.First
+	if isGroup(prefix) {
+		first = func() bool { return it.SeekPrefixGE(lower) }
+	}
+	for ok := first(); ok; ok = it.Next() {
 		v, verr := it.ValueAndErr()
 		if verr != nil {
 			return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, verr)

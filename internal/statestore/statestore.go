@@ -133,6 +133,7 @@ func pebbleOptions(cfg Config, lock *pebble.Lock) *pebble.Options {
 	opts := &pebble.Options{
 		CacheSize:                   cfg.CacheBytes,
 		FS:                          cfg.FS,
+		Comparer:                    comparer(),
 		Lock:                        lock,
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                cfg.MemTableBytes,
