@@ -89,9 +89,14 @@ func (t *Telemetry) chatEnded(ctx context.Context, req *fact.Request, resp *fact
 		return withError(attrs, l.outcome)
 	})
 	t.metrics.chatTime.Record(ctx, took.Seconds(), o)
-	if err == nil {
-		t.metrics.input.Add(ctx, resp.Usage.InputTokens, o)
-		t.metrics.output.Add(ctx, resp.Usage.OutputTokens, o)
+	if err != nil {
+		return
+	}
+	if n := resp.Usage.InputTokens; n > 0 {
+		t.metrics.input.Add(ctx, n, o)
+	}
+	if n := resp.Usage.OutputTokens; n > 0 {
+		t.metrics.output.Add(ctx, n, o)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -138,7 +139,8 @@ func pebbleOptions(cfg Config, lock *pebble.Lock) *pebble.Options {
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                cfg.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       4,
+		L0CompactionThreshold:       8,
+		LBaseMaxBytes:               512 << 20,
 		L0StopWritesThreshold:       24,
 		BytesPerSync:                512 << 10,
 		WALBytesPerSync:             512 << 10,
@@ -147,6 +149,9 @@ func pebbleOptions(cfg Config, lock *pebble.Lock) *pebble.Options {
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		if i < len(opts.Levels)-1 { // Most of what is written is soon rewritten or deleted; only the last level is worth compressing.
+			opts.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+		}
 	}
 	return opts
 }
