@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/lathe-run/lathe/internal/tools"
 )
 
 var (
@@ -63,7 +65,7 @@ func (c *manifestChecker) length(path, text string, most int) {
 func (c *manifestChecker) agent(path string, a *ManifestAgent, models []string) {
 	if a.Model != "" && !slices.Contains(models, a.Model) {
 		at := below(path, "model")
-		if nearest := nearestName(a.Model, models); nearest != "" {
+		if nearest := tools.Nearest(a.Model, models); nearest != "" {
 			c.fault(at, "there is no model %q; the nearest is %s", a.Model, nearest)
 		} else {
 			c.fault(at, "there is no model %q under models", a.Model)

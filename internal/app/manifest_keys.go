@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/lathe-run/lathe/internal/tools"
 )
 
 // refuseKey reports a key that has no field: a feature of a later release by its name, else as unknown. A feature that is
@@ -26,7 +28,7 @@ func (d *manifestDecoder) refuseKey(e manifestEntry, fields []configField, later
 	for i, f := range fields {
 		keys[i] = f.key
 	}
-	if nearest := nearestName(e.key, keys); nearest != "" {
+	if nearest := tools.Nearest(e.key, keys); nearest != "" {
 		d.fault(e.path, "unknown key; the nearest is %s", nearest)
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/lathe-run/lathe/internal/tools"
 )
 
 const (
@@ -106,7 +108,7 @@ func unknownSetting(name string, settings []string) error {
 	alike := slices.DeleteFunc(slices.Clone(settings), func(s string) bool {
 		return strings.HasSuffix(s, fileSuffix) != isVariant
 	})
-	if nearest := nearestName(name, alike); nearest != "" {
+	if nearest := tools.Nearest(name, alike); nearest != "" {
 		return fmt.Errorf("is no setting; the nearest is %s%s", settingsPrefix, nearest)
 	}
 	return errors.New("is no setting; docs/configuration.md lists them")

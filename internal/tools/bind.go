@@ -142,36 +142,14 @@ func (b *binder) selected(a AgentBinding) []*candidate {
 
 // nearest suggests the registered name that is closest to a wrong one.
 func (b *binder) nearest(name string) string {
-	best, distance := "", max(2, len(name)/3)+1
-	for _, c := range b.candidates {
-		if d := editDistance(name, c.id.Name); d < distance {
-			best, distance = c.id.Name, d
-		}
+	names := make([]string, len(b.candidates))
+	for i, c := range b.candidates {
+		names[i] = c.id.Name
 	}
-	if best == "" {
-		return ""
+	if best := Nearest(name, names); best != "" {
+		return " (did you mean " + best + "?)"
 	}
-	return " (did you mean " + best + "?)"
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }
 
 // match reports whether a name fits a pattern of *, ? and plain characters.
