@@ -31,7 +31,7 @@ func TestEncodings_InAndOut(t *testing.T) {
 			client, err := sr.NewClient(sr.URLs(b.withRegistry().URL()))
 			b.must(err)
 			b.settings["LATHE_ENCODING"], b.settings["LATHE_SCHEMA_REGISTRY_REGISTER"] = string(tc.encoding), "true"
-			first := b.start("w-0", envSignals+"=kill:before:end:3")
+			first := b.start("w-0", envSignals+"=kill:before:end:2")
 			r := b.reader(func(o *schemas.DecoderOptions) { o.Registry = registrySchemas{client} })
 			b.sendFramed(client)
 			first.awaitKilled()
