@@ -28,8 +28,6 @@ type RunOptions struct {
 	Hooks consumer.Hooks
 	// StopNow ends the worker at once when it is closed: no drain, like a second signal.
 	StopNow <-chan struct{}
-	// Ready is called with the admin address once the worker is in its group.
-	Ready func(addr string)
 }
 
 // worker is a process that is being wired, in the order that things are opened. Each has its close.
@@ -79,7 +77,8 @@ func Run(ctx context.Context, s *Settings, m *Manifest, p Program, logger *slog.
 }
 
 // relaxGC lets the heap grow to three times what is live before it is collected, unless GOGC says otherwise: turns make much
-// short-lived garbage beside little that lives, and a fifth of the CPU time of a busy worker went into collecting it.
+// short-lived garbage beside little that lives. Measured at 512 turns in flight: about a tenth less CPU time a turn for
+// some 50 MB.
 func relaxGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
@@ -194,9 +193,6 @@ func (w *worker) run(ctx context.Context, c *consumer.Worker, opts RunOptions) e
 	}
 	w.logger.InfoContext(ctx, "worker starts", slog.String("app", w.settings.App), slog.String("instance", w.instance),
 		slog.String("version", w.program.Version), slog.Any("agents", w.engine.Agents()), slog.String("admin_addr", admin.addr()))
-	if opts.Ready != nil {
-		opts.Ready(admin.addr())
-	}
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	g, serving := errgroup.WithContext(serving)
 	g.Go(func() error { return admin.serve(serving) })

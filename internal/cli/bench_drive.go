@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -342,21 +343,12 @@ func (b *bench) createTopics(ctx context.Context, s *app.Settings) error {
 
 // awaitTopics waits until the brokers know topics that were just made: it takes them a moment.
 func awaitTopics(ctx context.Context, s *app.Settings, topics ...string) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
 	ctx, cancel := context.WithTimeout(ctx, benchPatience)
 	defer cancel()
-	for {
+	return until(ctx, func() error {
 		_, err := offsets(ctx, s, true, topics)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return err
-		}
-	}
+		return err
+	})
 }
 
 func (b *bench) dropTopics(ctx context.Context, s *app.Settings) error {
@@ -373,7 +365,7 @@ func (b *bench) dropTopics(ctx context.Context, s *app.Settings) error {
 }
 
 func countBrokers(ctx context.Context, addrs string) (int, error) {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(splitList(addrs)...))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(addrs, ",")...))
 	if err != nil {
 		return 0, fmt.Errorf("reach the brokers: %w", err)
 	}

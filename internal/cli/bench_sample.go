@@ -210,5 +210,3 @@ func endOffsets(ctx context.Context, s *app.Settings, topic string) (map[int32]i
 	})
 	return ends, nil
 }
-
-func splitList(s string) []string { return strings.Split(s, ",") }

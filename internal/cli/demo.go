@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,13 +134,7 @@ func (d *demo) prepare(ctx context.Context) error {
 
 // environ is the environment of the worker: this process's without its LATHE_ settings, and the demo's own.
 func (d *demo) environ() []string {
-	var out []string
-	for _, pair := range d.env.Environ {
-		if !strings.HasPrefix(pair, "LATHE_") || strings.HasPrefix(pair, "LATHE_TEST_") {
-			out = append(out, pair)
-		}
-	}
-	return append(out,
+	return append(withoutSettings(d.env.Environ),
 		"LATHE_BROKERS="+d.brokers, "LATHE_APP=demo", "LATHE_INSTANCE_ID=demo-0", "LATHE_MANIFEST="+filepath.Join(d.dir, "lathe.yaml"),
 		"LATHE_DATA_DIR="+filepath.Join(d.dir, "data"), "LATHE_ADMIN_ADDR=127.0.0.1:0", "LATHE_LOG_LEVEL=error", "LATHE_DRAIN_BUDGET=5s",
 	)
@@ -202,20 +198,12 @@ func (d *demo) play(ctx context.Context) (evidence, error) {
 }
 
 // open opens a reader as soon as the worker has made the topics.
-func (d *demo) open(ctx context.Context) (*reader, error) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		r, err := openReader(ctx, d.settings, nil, readerOptions{status: true})
-		if err == nil {
-			return r, nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), err)
-		}
-	}
+func (d *demo) open(ctx context.Context) (r *reader, err error) {
+	err = until(ctx, func() (err error) {
+		r, err = openReader(ctx, d.settings, nil, readerOptions{status: true})
+		return err
+	})
+	return r, err
 }
 
 // follow prints events until every turn has ended, and kills the worker when the refund of the killed turn is on its way.
@@ -230,7 +218,7 @@ func (d *demo) follow(ctx context.Context, r *reader, e *evidence) error {
 	for len(open) > 0 {
 		events, err := r.next(ctx, nil)
 		if err != nil {
-			return fmt.Errorf("%w; not ended: %v", err, keysAbove(asCounts(open), 0))
+			return fmt.Errorf("%w; not ended: %v", err, slices.Sorted(maps.Keys(open)))
 		}
 		for _, ev := range events {
 			p.print(ev)
@@ -263,14 +251,6 @@ func (d *demo) killAndRestart(ctx context.Context, e *evidence) error {
 	}
 	say(d.out, "\n")
 	return nil
-}
-
-func asCounts(set map[string]bool) map[string]int {
-	out := make(map[string]int, len(set))
-	for k := range set {
-		out[k] = 1
-	}
-	return out
 }
 
 // drain stops the worker as Kubernetes would, and expects exit status 0.

@@ -142,3 +142,20 @@ func firstError(fetches kgo.Fetches) error {
 }
 
 func (r *reader) close() { r.cl.Close() }
+
+// until tries again every 50 ms until there is no error, or ctx ends: then it returns why, and the last error.
+func until(ctx context.Context, try func() error) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
