@@ -1,7 +1,8 @@
 # Everything a person or CI runs. `make` alone says what there is.
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LINT    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
+# A cache of its own: the shared one answers with the paths of whichever clone it saw the same files in first.
+LINT    := GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 STRESS  ?= 200
 FUZZTIME ?= 60s
 BENCH_ARGS ?=
@@ -55,4 +56,4 @@ verify: ## Check that module files and formatting are in order
 	$(GO) vet -tags kafka ./...
 
 clean: ## Remove what was built and downloaded
-	rm -rf bin dist .kafka
+	rm -rf bin dist .cache .kafka
