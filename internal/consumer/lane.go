@@ -35,7 +35,7 @@ func (p *partition) push(key string, t task) bool {
 		}
 		l = &lane{}
 		p.mu.lanes[key] = l
-		p.w.wg.Go(func() { p.runLane(key, l, t) })
+		p.w.lanes.Go(func() { p.runLane(key, l, t) })
 		return true
 	}
 	if p.intake.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/lathe-run/lathe/internal/consumer/txn"
+	"github.com/lathe-run/lathe/internal/spare"
 )
 
 // Worker consumes its share of the turns topic until it is told to stop. Run may be called once; the other methods may be called
@@ -44,6 +45,8 @@ type Worker struct {
 	beat atomic.Int64
 
 	wg sync.WaitGroup
+	// lanes run the turns. A turn needs a deep stack, and most last for milliseconds.
+	lanes spare.Goroutines
 
 	mu struct {
 		sync.Mutex
@@ -62,6 +65,9 @@ type Worker struct {
 	}
 }
 
+// keepLanes is how many goroutines wait for a lane at most.
+const keepLanes = 256
+
 // New makes a worker; it opens nothing.
 func New(cfg Config, deps Deps) (*Worker, error) {
 	cfg = cfg.withDefaults()
@@ -74,6 +80,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg, deps: deps, log: deps.Logger, outputs: cfg.outputs(),
 		slots: make(chan struct{}, cfg.MaxInFlight), restores: make(chan struct{}, cfg.RestoreParallel),
+		lanes:  spare.Goroutines{Keep: keepLanes},
 		failed: make(chan struct{}), stopped: make(chan struct{}), rejoin: make(chan struct{}, 1),
 	}
 	w.mu.partitions, w.mu.reading = make(map[int32]*partition), make(map[int32]chan struct{})
@@ -177,6 +184,8 @@ func (w *Worker) awaitLanes(ctx context.Context) {
 	go func() {
 		defer close(done)
 		w.wg.Wait()
+		w.lanes.Close()
+		w.lanes.Wait()
 	}()
 	t := time.NewTimer(closeGrace)
 	defer t.Stop()

@@ -36,7 +36,7 @@ func (x *execution) attempt(ctx context.Context) (reply, error) {
 		context: Context{Context: limited, runtime: x.runtime, call: &x.call, inv: &x.inv, key: x.key, attempt: x.attempts},
 		done:    make(chan reply, 1),
 	}
-	go a.run(limited)
+	x.runtime.goroutines.Go(func() { a.run(limited) })
 	select {
 	case r := <-a.done:
 		return a.judge(limited, r), nil

@@ -18,7 +18,7 @@ import (
 // callWith gives a test the context of a call of a tool with that idempotency.
 func callWith(t *testing.T, idempotency schemas.Idempotency, durable bool, ctx context.Context, use func(c *Context)) { //nolint:revive // t goes first.
 	t.Helper()
-	r, _ := newRuntime(t, Deps{})
+	r, _ := newRuntime(t, Deps{}) //nolint:contextcheck // Its close has a context of its own.
 	b := bindAll(t, r, AgentBinding{}, Define("tool", func(c *Context, _ struct{}) (string, error) {
 		use(c)
 		return "", nil

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/lathe-run/lathe/internal/spare"
 )
 
 // Config bounds what tools may take and give.
@@ -63,6 +65,9 @@ type Deps struct {
 	Rand func() float64
 }
 
+// keepGoroutines is how many goroutines wait for a call of a tool at most: enough for what instant tools need at a time.
+const keepGoroutines = 64
+
 // Runtime is what all bound tools of a process share: their clients, and the goroutines of calls under way. It is safe for
 // concurrent use.
 type Runtime struct {
@@ -70,6 +75,8 @@ type Runtime struct {
 	deps    Deps
 	clients *clients
 	calls   tracker
+	// goroutines run the code of tools.
+	goroutines spare.Goroutines
 }
 
 // New returns a Runtime. Close it when no turn runs any more.
@@ -87,7 +94,7 @@ func New(cfg Config, deps Deps) (*Runtime, error) {
 	if deps.Rand == nil {
 		deps.Rand = rand.Float64
 	}
-	return &Runtime{cfg: cfg, deps: deps, clients: newClients(deps.Transport, deps.Propagator)}, nil
+	return &Runtime{cfg: cfg, deps: deps, clients: newClients(deps.Transport, deps.Propagator), goroutines: spare.Goroutines{Keep: keepGoroutines}}, nil
 }
 
 // Close refuses new calls and waits until the code of all tools has returned, that of calls which were given up included. It
@@ -95,8 +102,10 @@ func New(cfg Config, deps Deps) (*Runtime, error) {
 func (r *Runtime) Close(ctx context.Context) error {
 	defer r.clients.close()
 	idle := r.calls.close()
+	r.goroutines.Close()
 	select {
 	case <-idle:
+		r.goroutines.Wait()
 		return nil
 	case <-ctx.Done():
 		select {

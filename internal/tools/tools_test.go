@@ -57,6 +57,8 @@ func newRuntime(tb testing.TB, deps Deps) (*Runtime, *logBuffer) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	// Its goroutines end with the test, which may be a bubble.
+	tb.Cleanup(func() { _ = r.Close(context.WithoutCancel(tb.Context())) })
 	return r, logs
 }
 

@@ -17,6 +17,10 @@ type run struct {
 	turn  *Turn
 	known *Known
 	offer Offer
+
+	// messagesSaid are the messages of the turn up to the end of stepsSaid steps.
+	messagesSaid []fact.Message
+	stepsSaid    int
 }
 
 // deadline is the earlier of the turn's own and the end of the time that its agent gives it.

@@ -17,17 +17,24 @@ func (r *run) request(step int) *fact.Request {
 }
 
 func (r *run) messages(step int) []fact.Message {
-	t := r.turn
-	own := make([]fact.Message, 0, len(t.Accepted.Messages)+2*step)
-	own = append(own, t.Accepted.Messages...)
-	for s := range step {
-		own = append(own, fact.StepMessages(&r.known.responses[s].Response, r.known.results(s))...)
-	}
+	t, own := r.turn, r.said(step)
 	var history []fact.Message
 	if !t.Accepted.OwnHistory {
 		history = t.History
 	}
 	return fitContext(history, own, t.Agent.Limits.ContextBytes-len(t.Agent.System))
+}
+
+// said are the messages of the turn before a step. They only grow, so each is made once.
+func (r *run) said(step int) []fact.Message {
+	if r.messagesSaid == nil {
+		r.messagesSaid = append(make([]fact.Message, 0, len(r.turn.Accepted.Messages)+8), r.turn.Accepted.Messages...)
+	}
+	for ; r.stepsSaid < step; r.stepsSaid++ {
+		results := r.known.results(r.stepsSaid)
+		r.messagesSaid = append(r.messagesSaid, fact.StepMessages(&r.known.responses[r.stepsSaid].Response, results)...)
+	}
+	return r.messagesSaid[:len(r.messagesSaid):len(r.messagesSaid)]
 }
 
 // fitContext leaves out the oldest messages until the rest fits the limit: first of the history, from the front to the next
