@@ -35,6 +35,7 @@ const (
 	CodeReplayInputChanged   Code = "replay_input_changed"
 	CodeUnknownAgent         Code = "unknown_agent"
 	CodeCancelled            Code = "cancelled"
+	CodeCrashLoop            Code = "crash_loop"
 	CodeOutcomeUnknown       Code = "outcome_unknown"
 	CodeToolFailed           Code = "tool_failed"
 	CodeInternal             Code = "internal"

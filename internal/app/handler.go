@@ -24,6 +24,12 @@ type handler struct {
 	telemetry *Telemetry
 	group     string
 	logger    *slog.Logger
+	// probation is where turns begin that the last worker may have died of.
+	probation *probation
+}
+
+func newHandler(e *Engine, c *dedupe.Codec, t *Telemetry, group string, logger *slog.Logger) *handler {
+	return &handler{engine: e, codec: c, telemetry: t, group: group, logger: logger, probation: newProbation()}
 }
 
 // Open implements consumer.Handler.
@@ -55,7 +61,7 @@ func (p *partition) Resume(context.Context) ([]consumer.Task, error) {
 			if err != nil {
 				return suspended(err)
 			}
-			return p.run(ctx, j, nil)
+			return p.run(ctx, j, nil, p.assignment.Died)
 		}}
 	}
 	return tasks, nil
@@ -83,15 +89,16 @@ func (p *partition) Handle(ctx context.Context, rec *consumer.Record) error {
 		p.telemetry.duplicate(ctx, rec.Event.Agent)
 		return nil
 	}
-	return p.run(ctx, j, rec)
+	return p.run(ctx, j, rec, rec.Suspect || j.Resumed() && p.assignment.Died)
 }
 
 func origin(rec *consumer.Record) fact.Origin {
 	return fact.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
 }
 
-// run runs a turn that this worker holds to its end, under a span. rec is nil for a turn that is resumed from state.
-func (p *partition) run(ctx context.Context, j *dedupe.Journal, rec *consumer.Record) (err error) {
+// run runs a turn that this worker holds to its end, under a span. rec is nil for a turn that is resumed from state. A suspect is
+// one that the last worker may have died of.
+func (p *partition) run(ctx context.Context, j *dedupe.Journal, rec *consumer.Record, suspected bool) (err error) {
 	defer j.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -110,9 +117,16 @@ func (p *partition) run(ctx context.Context, j *dedupe.Journal, rec *consumer.Re
 	if err != nil {
 		return err
 	}
-	return suspended(loop.Run(ctx, &turn.Turn{
+	t := &turn.Turn{
 		Accepted: j.Accepted(), Agent: j.Agent(), History: j.History(), Known: known, Journal: j, Gate: p.assignment,
-	}))
+		Draining: p.assignment.Draining(),
+	}
+	if suspected {
+		s := &suspect{Journal: j, probation: p.probation, draining: t.Draining}
+		defer s.close()
+		t.Journal, t.Suspect = s, s
+	}
+	return suspended(loop.Run(ctx, t))
 }
 
 // loop returns the loop of an agent. A turn under way whose agent is gone from the manifest stays as it is: it halts its

@@ -62,5 +62,5 @@ func testHandler(tb testing.TB, telemetry *Telemetry) *handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &handler{engine: e, codec: codec, telemetry: telemetry, group: "bench", logger: logger}
+	return newHandler(e, codec, telemetry, "bench", logger)
 }

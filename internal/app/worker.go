@@ -151,7 +151,7 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 	}
 	w.onClose(w.status.close)
 	return consumer.New(consumerConfig(s, w.instance, w.incarnation, w.topics, w.caps), consumer.Deps{
-		Handler: &handler{engine: w.engine, codec: codec, telemetry: w.telemetry, group: s.App, logger: w.logger},
+		Handler: newHandler(w.engine, codec, w.telemetry, s.App, w.logger),
 		Decoder: NewDecoder(s, registry), Store: store, NewClient: w.kafka.NewClient,
 		Logger: w.logger.With(slog.String("component", "consumer")), Meter: w.telemetry.Meter(), Hooks: opts.Hooks,
 	})

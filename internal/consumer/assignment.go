@@ -44,6 +44,10 @@ type partition struct {
 	// opened is closed when the first commit of this assignment stands; nil when none is needed.
 	opened chan struct{}
 
+	// suspects is how many of the next records the last owner may have run when it died. It is only used by the dispatcher once the
+	// state is running.
+	suspects int
+
 	// What follows is only used by the committer once the state is running.
 
 	baseline      string

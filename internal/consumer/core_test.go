@@ -33,6 +33,7 @@ var core = []struct {
 	{"a drain over its budget suspends the turn", drainOverBudget},
 	{"a fault of one partition halts it alone", haltedAlone},
 	{"unfinished turns come before records", resumedFirst},
+	{"after a death the turns of the dead are suspect", suspectsAfterDeath},
 }
 
 func (p *process) end() {

@@ -212,6 +212,10 @@ func (p *partition) take(a arrival) {
 // route decodes a record and does with it what it is. It reports whether its place went with it.
 func (p *partition) route(a arrival) bool {
 	rec := newRecord(a.raw)
+	if p.suspects > 0 {
+		p.suspects--
+		rec.Suspect = true
+	}
 	rec.batch = a.refused != nil
 	reason, ok := a.refused, true
 	if reason == nil {

@@ -89,6 +89,8 @@ type Record struct {
 	// Hash is the payload hash.
 	Hash     []byte
 	Encoding schemas.Encoding
+	// Suspect says that the partition's last owner may have died and may have run the turn as it did.
+	Suspect bool
 
 	value []byte
 	// batch says that the value is a batch which could not be read.
@@ -105,16 +107,24 @@ type Assignment struct {
 	Start int64
 	// Clean says that the last owner, if any, left nothing in flight: it was drained.
 	Clean bool
+	// Died says that the last owner may have died: it left no clean mark, and was not this process.
+	Died bool
 	// State is the partition's state, and where effects are added.
 	State *statestore.Partition
 
 	permit func(ctx context.Context) error
+	// draining is closed when nothing is to begin any more.
+	draining <-chan struct{}
 }
 
 // Permit is called just before a model request or a call begins. It gives nil while the partition is certainly ours and
 // running, ErrDraining while it or the worker drains, ErrLost, ErrStopped or ErrHalted when it is over. When the group was not
 // heard from for half a session, as after a long pause of the process, it waits until that is clear, or ctx ends.
 func (a *Assignment) Permit(ctx context.Context) error { return a.permit(ctx) }
+
+// Draining is closed when nothing may begin any more: whoever waits to begin something then gives up. It comes before the lanes'
+// contexts are cancelled, or with it.
+func (a *Assignment) Draining() <-chan struct{} { return a.draining }
 
 // NewAssignment makes an assignment for tests of handlers.
 func NewAssignment(a Assignment, permit func(ctx context.Context) error) *Assignment {

@@ -243,6 +243,10 @@ func (p *partition) recorded() (inputPosition, bool, error) {
 	return pos, err == nil, err
 }
 
+// suspectWindows is how many records from the start on, in windows, the last owner may have delivered: one window of turns that
+// ran, and one for turns that had ended and were not committed.
+const suspectWindows = 2
+
 // open makes the partition ready to run from its restored state, and hands it to the poll goroutine.
 func (p *partition) open(ctx context.Context, c committed, pos statestore.Position) error {
 	in, err := p.input(ctx, c)
@@ -260,7 +264,11 @@ func (p *partition) open(ctx context.Context, c committed, pos statestore.Positi
 	}
 	p.assignment = &Assignment{
 		Topic: p.w.cfg.Turns.Name, Partition: p.id, Epoch: p.epoch, Start: in.Next,
-		Clean: c.offset < 0 || (ours && m.Clean), State: p.store, permit: p.permit,
+		Clean: c.offset < 0 || (ours && m.Clean), State: p.store, permit: p.permit, draining: p.intake.Done(),
+	}
+	// A process that takes a partition back which it had lost is the proof that none of its turns killed it.
+	if p.assignment.Died = !p.assignment.Clean && (!ours || m.Incarnation != p.w.cfg.Txn.Incarnation); p.assignment.Died {
+		p.suspects = suspectWindows * p.w.cfg.Window
 	}
 	p.mu.Lock()
 	p.mu.tracker = newTracker(in.Next, in.Done)

@@ -60,6 +60,16 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 	return j, nil
 }
 
+// Known reports whether there is something to do for a turn other than to begin it: it is under way, has ended, or a cancel has
+// overtaken it.
+func (s *Store) Known(turnID, session string) (bool, error) {
+	if s.noted(s.mu.underWay, turnID) || s.noted(s.mu.cancels, cancelKey(turnID, session)) {
+		return true, nil
+	}
+	ended, err := s.ended(turnID)
+	return ended != nil, err
+}
+
 // Resume takes a turn that is under way in the state and whose record will not be delivered again.
 func (s *Store) Resume(turnID string) (*Journal, error) {
 	e := s.enter(turnID)

@@ -30,7 +30,7 @@ func (j *Journal) events(e *statestore.Effect, f fact.Fact, seq int64) error {
 		return j.toolEvent(e, j.resultEvent(f, seq))
 	case *fact.Ended:
 		return j.turnEvent(e, j.endEvent(f, seq))
-	case *fact.NotBegun, *fact.Cancelled:
+	case *fact.NotBegun, *fact.Cancelled, *fact.Restarted:
 	}
 	return nil
 }

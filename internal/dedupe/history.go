@@ -61,7 +61,7 @@ func (s *Store) messages(transcript []byte) ([]fact.Message, error) {
 			responses = append(responses, &f.Response)
 		case *fact.Finished:
 			results[f.Ref] = &f.Result
-		case *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Ended:
+		case *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Restarted, *fact.Ended:
 		}
 	}
 	for _, r := range responses {

@@ -103,6 +103,12 @@ func (j *Journal) Add(facts ...fact.Fact) error {
 	return j.add(&statestore.Effect{Offset: statestore.NoOffset}, facts...)
 }
 
+// AddThen records facts as one effect, which somebody waits for. Unless it returns an error, settled is called once: with nil when
+// the facts are committed, or with what says that the partition is gone. It must return at once and not call the journal.
+func (j *Journal) AddThen(settled func(error), facts ...fact.Fact) error {
+	return j.add(&statestore.Effect{Offset: statestore.NoOffset, Urgent: true, Settled: settled}, facts...)
+}
+
 // Commit records facts as one effect and returns when it is committed. It returns the cause of ctx when that ends first; the
 // facts are recorded all the same.
 func (j *Journal) Commit(ctx context.Context, facts ...fact.Fact) error {
@@ -179,7 +185,7 @@ func (j *Journal) keep(f fact.Fact, frame []byte) {
 	switch f.(type) {
 	case *fact.Accepted, *fact.Responded, *fact.Finished:
 		j.mu.transcript = append(j.mu.transcript, frame)
-	case *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Ended:
+	case *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Restarted, *fact.Ended:
 	}
 }
 

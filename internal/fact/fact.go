@@ -89,6 +89,15 @@ type Cancelled struct {
 	At     time.Time `cbor:"2,keyasint"`
 }
 
+// Restarted says that the turn is started although the worker that had it before may have died of it. It is durable before
+// anything of the turn runs, so that it also counts the start that kills the next worker.
+type Restarted struct {
+	// Start is the number of this start, from 2, counted since a response or the result of a call was last recorded.
+	Start  int       `cbor:"1,keyasint"`
+	At     time.Time `cbor:"2,keyasint"`
+	Worker string    `cbor:"3,keyasint"`
+}
+
 // Ended is the last fact of a turn.
 type Ended struct {
 	Status  string       `cbor:"1,keyasint"`
@@ -106,12 +115,25 @@ type Ended struct {
 	Worker     string        `cbor:"12,keyasint"`
 }
 
+// Progress reports whether a fact shows that its turn got further than before: a response, the result of a call that ran, the end.
+func Progress(f Fact) bool {
+	switch f := f.(type) {
+	case *Responded, *Ended:
+		return true
+	case *Finished:
+		return f.Attempts > 0 // Else it was closed without running.
+	case *Accepted, *Began, *NotBegun, *Cancelled, *Restarted:
+	}
+	return false
+}
+
 func (*Accepted) isFact()  {}
 func (*Responded) isFact() {}
 func (*Began) isFact()     {}
 func (*NotBegun) isFact()  {}
 func (*Finished) isFact()  {}
 func (*Cancelled) isFact() {}
+func (*Restarted) isFact() {}
 func (*Ended) isFact()     {}
 
 // Events is 1: turn:start.
@@ -136,6 +158,9 @@ func (*Finished) Events() int64 { return 1 }
 
 // Events is 0: the turn's end tells.
 func (*Cancelled) Events() int64 { return 0 }
+
+// Events is 0: turn:end tells how many workers there were.
+func (*Restarted) Events() int64 { return 0 }
 
 // Events is 1: turn:end.
 func (*Ended) Events() int64 { return 1 }

@@ -82,6 +82,7 @@ func TestEvents_CountsWhatAFactEmits(t *testing.T) {
 		{"not begun", &NotBegun{Calls: []Ref{{}}}, 0},
 		{"finished", &Finished{}, 1},
 		{"cancelled", &Cancelled{}, 0},
+		{"restarted", &Restarted{Start: 2}, 0},
 		{"ended", &Ended{}, 1},
 	} {
 		if got := tc.fact.Events(); got != tc.want {

@@ -32,6 +32,7 @@ const (
 	kindFinished
 	kindCancelled
 	kindEnded
+	kindRestarted
 )
 
 type wireFrame struct {
@@ -170,6 +171,8 @@ func kindOf(f Fact) (kind, error) {
 		return kindCancelled, nil
 	case *Ended:
 		return kindEnded, nil
+	case *Restarted:
+		return kindRestarted, nil
 	}
 	return 0, fmt.Errorf("store a fact of unknown type %T", f)
 }
@@ -190,6 +193,8 @@ func newFact(k kind) (Fact, error) {
 		return &Cancelled{}, nil
 	case kindEnded:
 		return &Ended{}, nil
+	case kindRestarted:
+		return &Restarted{}, nil
 	}
 	return nil, fmt.Errorf("read a fact of unknown kind %d: a newer release wrote it", k)
 }

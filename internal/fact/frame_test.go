@@ -142,7 +142,7 @@ func rawFrame(tb testing.TB, c *Codec, k kind, body any) []byte {
 func TestFrames_RefuseAKindThatOnlyANewerReleaseKnows(t *testing.T) {
 	t.Parallel()
 	c := newCodec(t)
-	for _, k := range []kind{0, kindEnded + 1, 255} {
+	for _, k := range []kind{0, kindRestarted + 1, 255} {
 		if _, err := c.Frames(rawFrame(t, c, k, map[int]any{})); err == nil || !strings.Contains(err.Error(), fmt.Sprint(k)) {
 			t.Errorf("kind %d gives %v, want an error that names it", k, err)
 		}
@@ -165,7 +165,8 @@ func TestFrames_HaveTheStoredNumbers(t *testing.T) {
 		{everyFact()[3], 4, []int{1}},
 		{everyFact()[4], 5, []int{1, 2, 3}},
 		{everyFact()[5], 6, []int{1, 2}},
-		{everyFact()[6], 7, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+		{everyFact()[6], 8, []int{1, 2, 3}},
+		{everyFact()[7], 7, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
 	}
 	for _, tc := range tests {
 		var w wireFrame

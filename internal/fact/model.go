@@ -71,6 +71,8 @@ type Request struct {
 	Tools    []ToolSpec
 	// OutputSchema is the JSON Schema that the final answer must fit; empty when there is none.
 	OutputSchema []byte
+	// Draining is closed when the request must not be made any more if it has not been, nor again; nil never is.
+	Draining <-chan struct{}
 }
 
 // ModelSpec is what a turn records of its model when it is accepted.

@@ -53,11 +53,12 @@ func everyFact() []Fact {
 			At: at(4), Worker: "w2",
 		},
 		&Cancelled{Reason: "changed my mind", At: at(5)},
+		&Restarted{Start: 2, At: at(7), Worker: "w2"},
 		&Ended{
 			Status: "failed", Code: "limit_exceeded", Message: "m", Output: []byte(`"partial"`), Usage: usage, CostMicros: new(int64(12)), Steps: 1,
 			ToolCalls: 2, Duration: time.Hour, Workers: 2, At: at(6), Worker: "w2",
 		},
-		&Accepted{}, &Responded{}, &Began{}, &NotBegun{}, &Finished{}, &Cancelled{}, &Ended{},
+		&Accepted{}, &Responded{}, &Began{}, &NotBegun{}, &Finished{}, &Cancelled{}, &Restarted{}, &Ended{},
 	}
 }
 

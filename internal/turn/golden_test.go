@@ -113,6 +113,7 @@ func runTurn(t *testing.T, w *world, j Journal, frames []fact.Frame) error {
 	loop := New(Config{Worker: "w1", Now: time.Now, CheckOutput: checkOutput, Logger: slog.New(slog.DiscardHandler)}, w, w)
 	return loop.Run(ctx, &Turn{
 		Accepted: s.accepted(w.begin), Agent: s.agent(), History: messagesOf(s.Turn.History), Known: known, Journal: j, Gate: w,
+		Suspect: w.suspect,
 	})
 }
 
@@ -209,7 +210,7 @@ func checkWhole(t *testing.T, w *world, l *ledger, err error) {
 			finished[f.Ref] = true
 		case *fact.Ended:
 			ended = true
-		case *fact.Accepted, *fact.NotBegun, *fact.Cancelled:
+		case *fact.Accepted, *fact.NotBegun, *fact.Cancelled, *fact.Restarted:
 		}
 	}
 	if ended != (err == nil) {

@@ -185,7 +185,7 @@ func oneCall(facts []fact.Fact) *fact.Ref {
 		if len(f.Calls) == 1 {
 			return &f.Calls[0].Ref
 		}
-	case *fact.Accepted, *fact.Responded, *fact.NotBegun, *fact.Cancelled, *fact.Ended:
+	case *fact.Accepted, *fact.Responded, *fact.NotBegun, *fact.Cancelled, *fact.Restarted, *fact.Ended:
 	}
 	return nil
 }
@@ -226,6 +226,8 @@ func showFact(f fact.Fact) string {
 		return "finished " + at(f.Ref) + " " + showResult(&f.Result)
 	case *fact.Cancelled:
 		return "cancelled"
+	case *fact.Restarted:
+		return fmt.Sprintf("restarted %d", f.Start)
 	case *fact.Ended:
 		return "ended " + showEnd(f)
 	}

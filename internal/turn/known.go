@@ -16,6 +16,9 @@ type Known struct {
 	calls     map[fact.Ref]*callState
 	cancelled *fact.Cancelled
 	workers   map[string]struct{}
+	// starts is how often the turn was started since it made progress, that start included. The first is known to none but the
+	// worker that made it, so a turn of which nothing is recorded counts as started once.
+	starts int
 }
 
 // callState is what is recorded of one call. Its fields change in the turn's own goroutine, or in the one that runs the call.
@@ -31,7 +34,7 @@ type callState struct {
 
 // NewKnown returns what a new turn knows: nothing.
 func NewKnown() *Known {
-	return &Known{calls: make(map[fact.Ref]*callState), workers: make(map[string]struct{})}
+	return &Known{calls: make(map[fact.Ref]*callState), workers: make(map[string]struct{}), starts: 1}
 }
 
 // Replay returns what frames say of a turn. The first is its accepted fact, which the caller has.
@@ -46,6 +49,9 @@ func Replay(frames []fact.Frame) (*Known, error) {
 }
 
 func (k *Known) replay(f fact.Fact) error {
+	if fact.Progress(f) {
+		k.starts = 1
+	}
 	switch f := f.(type) {
 	case *fact.Accepted:
 		k.workers[f.Worker] = struct{}{}
@@ -70,6 +76,9 @@ func (k *Known) replay(f fact.Fact) error {
 		k.call(f.Ref).result = &f.Result
 	case *fact.Cancelled:
 		k.cancelled = f
+	case *fact.Restarted:
+		k.workers[f.Worker] = struct{}{}
+		k.starts = f.Start
 	case *fact.Ended:
 		return errors.New("replay a turn that has ended")
 	}

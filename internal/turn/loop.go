@@ -37,6 +37,11 @@ func (r *run) steps(ctx context.Context) (*verdict, error) {
 	if r.known.Cancelled() {
 		return &verdict{status: schemas.StatusCancelled, code: schemas.CodeCancelled, message: "a cancel event asked for the turn's end"}, nil
 	}
+	if v, err := r.restart(ctx); err != nil {
+		return verdictOf(ctx, err)
+	} else if v != nil {
+		return v, nil
+	}
 	var err error
 	a := r.turn.Accepted
 	if r.offer, err = r.loop.tools.Offer(a.Tools, a.Narrowed, r.turn.Agent.Tools); err != nil {

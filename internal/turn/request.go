@@ -13,6 +13,7 @@ func (r *run) request(step int) *fact.Request {
 		Messages:     r.messages(step),
 		Tools:        r.offer.Specs(),
 		OutputSchema: t.Accepted.OutputSchema,
+		Draining:     t.Draining,
 	}
 }
 

@@ -57,7 +57,7 @@ func (l *life) work(f fault, faultAt int) error {
 			steps++
 		case *fact.Finished:
 			done[fr.Ref] = len(l.world.runs[fr.Ref])
-		case *fact.Accepted, *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Ended:
+		case *fact.Accepted, *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Restarted, *fact.Ended:
 		}
 	}
 	asked := make([]int, steps)
@@ -97,7 +97,7 @@ func (l *life) outcome() []string {
 			out = append(out, showFact(f))
 		case *fact.Finished, *fact.Ended:
 			out = append(out, showFact(f))
-		case *fact.Accepted, *fact.Began, *fact.NotBegun, *fact.Cancelled:
+		case *fact.Accepted, *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Restarted:
 		}
 	}
 	slices.Sort(out)

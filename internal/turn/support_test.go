@@ -143,6 +143,8 @@ type world struct {
 	begin    time.Time
 	// today changes what a recorded tool is now; it gives false for one that is not bound any more.
 	today func(t *fact.Tool) bool
+	// suspect is set when the last worker may have died of the turn.
+	suspect Suspect
 
 	mu         sync.Mutex
 	log        []line

@@ -93,6 +93,10 @@ type Turn struct {
 	Known   *Known
 	Journal Journal
 	Gate    Gate
+	// Draining is closed when nothing may begin any more; nil never is. A model that waits to ask again gives up then.
+	Draining <-chan struct{}
+	// Suspect, when not nil, says that the last worker may have died of this turn: its starts are counted.
+	Suspect Suspect
 }
 
 // Run runs the turn to its end. It returns nil when the end is recorded, or what stopped it before: the gate's error, the

@@ -6,7 +6,7 @@ agents:
   main:
     model: script
     system: You are tested.
-    tools: [look, slow, hold_read, broken, pay, hold, save, deploy]
+    tools: [look, slow, hold_read, broken, pay, hold, save, deploy, die_read, die_write]
     limits: {parallel: 2, duration: 1m, steps: 6, calls: 12}
 models:
   script: {provider: scripted, script: script.yaml}
@@ -65,6 +65,19 @@ scenarios:
       - calls: [{name: hold_read, arguments: {n: 1}}]
       - calls: [{name: pay, arguments: {n: 2}}]
       - text: waited
+  - name: calm
+    match: {turn: calm-}
+    steps:
+      - calls: [{name: hold_read, arguments: {n: 1}}]
+      - text: calm
+  - name: die_read
+    match: {turn: die_read-}
+    steps:
+      - calls: [{name: die_read, arguments: {n: 1}}]
+  - name: die_write
+    match: {turn: die_write-}
+    steps:
+      - calls: [{name: die_write, arguments: {n: 1}}]
   - name: slow
     match: {turn: slow-}
     steps:

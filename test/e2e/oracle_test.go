@@ -176,10 +176,10 @@ func (r *reader) checkLedger() {
 		}
 	}
 	for key := range begun {
-		// The start of a call that only reads may be lost with the worker that ran it; if its turn is then cancelled, nobody asks
-		// for the call again.
+		// The start of a call that only reads may be lost with the worker that ran it; if its turn is then cancelled, or stopped
+		// for killing its workers, nobody asks for the call again.
 		turn, _, _ := strings.Cut(key, "/")
-		forgiven := onlyReads(tools[key]) && r.endedAs(turn) == schemas.StatusCancelled
+		forgiven := onlyReads(tools[key]) && (r.endedAs(turn) == schemas.StatusCancelled || r.endCode(turn) == schemas.CodeCrashLoop)
 		if !announced[key] && !forgiven {
 			r.fault("the call %s ran without a tool:start", key)
 		}

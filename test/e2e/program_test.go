@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/lathe-run/lathe/internal/app"
@@ -96,6 +97,15 @@ func held(c *tools.Context, w *world, _ arguments) error {
 	}
 }
 
+// die waits as held does and takes the worker with it.
+func die(c *tools.Context, w *world, in arguments) error {
+	if err := held(c, w, in); err != nil {
+		return err
+	}
+	signalSelf(syscall.SIGKILL)
+	return nil
+}
+
 func broken(*tools.Context, *world, arguments) error { return errors.New("it is broken") }
 
 // program is the worker's own part. The approve tools are gated, each in another form; no agent of the plain manifest has one.
@@ -111,6 +121,8 @@ func program(w *world) app.Program {
 		tool("slow", read, slow),
 		tool("hold_read", read, held),
 		tool("broken", read, broken),
+		tool("die_read", read, die),
+		tool("die_write", again, die),
 		tool("pay", write, instant),
 		tool("hold", write, held),
 		tool("save", again, instant),
@@ -124,8 +136,8 @@ func program(w *world) app.Program {
 
 // onlyReads says which tools change nothing.
 func onlyReads(tool string) bool {
-	return slices.Contains([]string{"look", "slow", "hold_read", "broken"}, tool)
+	return slices.Contains([]string{"look", "slow", "hold_read", "broken", "die_read"}, tool)
 }
 
 // mayRunAgain says of which tools a call of unknown outcome runs again.
-func mayRunAgain(tool string) bool { return tool == "save" || onlyReads(tool) }
+func mayRunAgain(tool string) bool { return tool == "save" || tool == "die_write" || onlyReads(tool) }
