@@ -12,26 +12,39 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lathe-run/lathe/internal/consumer"
+	"github.com/lathe-run/lathe/internal/llm"
 )
 
 // admin serves the probes and the metrics.
 //
 //	/livez    the worker makes progress; not whether brokers, models or tools do
-//	/readyz   it is in its group, its partitions are restored, and it does not drain; ?verbose tells of each partition
+//	/readyz   it is in its group, its partitions are restored, and it does not drain; ?verbose tells of each partition and model
 //	/metrics  Prometheus, OpenMetrics on request
 type admin struct {
 	listener net.Listener
 	server   *http.Server
 }
 
-// health is what the probes ask of the consumer.
+// health is what the probes ask of the consumer, and of the models.
 type health interface {
 	Status() consumer.Status
 }
 
+type models interface {
+	Status() []llm.ModelStatus
+}
+
+// verbose is what /readyz?verbose tells. A model that is down does not make the worker unready: it takes the turns of other agents,
+// and no other worker would do better.
+type verbose struct {
+	consumer.Status
+
+	Models []llm.ModelStatus `json:"models,omitempty"`
+}
+
 const adminTimeout = 5 * time.Second
 
-func listenAdmin(ctx context.Context, addr string, h health, t *Telemetry) (*admin, error) {
+func listenAdmin(ctx context.Context, addr string, h health, m models, t *Telemetry) (*admin, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for probes and metrics (LATHE_ADMIN_ADDR): %w", err)
@@ -41,7 +54,7 @@ func listenAdmin(ctx context.Context, addr string, h health, t *Telemetry) (*adm
 		s := h.Status()
 		answerProbe(w, s.Live, s.LiveReason)
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerReady(w, r, h.Status()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerReady(w, r, verbose{h.Status(), m.Status()}) })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	return &admin{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: adminTimeout}}, nil
 }
@@ -73,7 +86,7 @@ func answerProbe(w http.ResponseWriter, ok bool, reason string) {
 	_, _ = fmt.Fprintln(w, "ok")
 }
 
-func answerReady(w http.ResponseWriter, r *http.Request, s consumer.Status) {
+func answerReady(w http.ResponseWriter, r *http.Request, s verbose) {
 	if !r.URL.Query().Has("verbose") {
 		answerProbe(w, s.Ready, s.ReadyReason)
 		return

@@ -8,11 +8,16 @@ import (
 	"testing"
 
 	"github.com/lathe-run/lathe/internal/consumer"
+	"github.com/lathe-run/lathe/internal/llm"
 )
 
 type fixedHealth consumer.Status
 
 func (h fixedHealth) Status() consumer.Status { return consumer.Status(h) }
+
+type fixedModels []llm.ModelStatus
+
+func (m fixedModels) Status() []llm.ModelStatus { return m }
 
 func TestAdmin_AnswersProbesByWhatTheConsumerSays(t *testing.T) {
 	t.Parallel()
@@ -26,13 +31,14 @@ func TestAdmin_AnswersProbesByWhatTheConsumerSays(t *testing.T) {
 		{"stuck", "/livez", consumer.Status{LiveReason: "no cycle succeeds"}, http.StatusServiceUnavailable, "no cycle succeeds"},
 		{"ready", "/readyz", consumer.Status{Ready: true}, http.StatusOK, "ok"},
 		{"draining", "/readyz", consumer.Status{ReadyReason: "it drains"}, http.StatusServiceUnavailable, "it drains"},
-		{"verbose", "/readyz?verbose", consumer.Status{ReadyReason: "it drains"}, http.StatusServiceUnavailable, "{"},
+		{"verbose", "/readyz?verbose", consumer.Status{ReadyReason: "it drains"}, http.StatusServiceUnavailable, `"ready_reason": "it drains"`},
+		{"a model that is down", "/readyz?verbose", consumer.Status{Ready: true}, http.StatusOK, `"cause": "status 503"`},
 		{"metrics", "/metrics", consumer.Status{}, http.StatusOK, ""},
 		{"unknown", "/", consumer.Status{}, http.StatusNotFound, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			a, err := listenAdmin(t.Context(), "127.0.0.1:0", fixedHealth(tc.status), NoTelemetry())
+			a, err := listenAdmin(t.Context(), "127.0.0.1:0", fixedHealth(tc.status), fixedModels{{Model: "main", Down: true, Cause: "status 503"}}, NoTelemetry())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -119,8 +119,7 @@ func (e *Engine) agent(name string) (*boundAgent, error) {
 
 // Close waits for tools that are still running, bounded by ctx, and lets go of connections.
 func (e *Engine) Close(ctx context.Context) error {
-	e.models.Close()
-	return e.runtime.Close(ctx)
+	return errors.Join(e.models.Close(), e.runtime.Close(ctx))
 }
 
 func bindings(m *Manifest) []tools.AgentBinding {
@@ -185,7 +184,7 @@ func newModels(m *Manifest, deps EngineDeps) (*llm.Router, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	return llm.New(configs, llm.Deps{Logger: deps.Logger.With(slog.String("component", "llm")), Transport: deps.ModelTransport})
+	return llm.New(configs, llm.Deps{Logger: deps.Logger.With(slog.String("component", "llm")), Transport: deps.ModelTransport, Meter: deps.Telemetry.Meter()})
 }
 
 func modelConfig(name string, m ManifestModel) (llm.Config, error) {

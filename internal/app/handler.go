@@ -11,6 +11,7 @@ import (
 	"github.com/lathe-run/lathe/internal/consumer"
 	"github.com/lathe-run/lathe/internal/dedupe"
 	"github.com/lathe-run/lathe/internal/fact"
+	"github.com/lathe-run/lathe/internal/llm"
 	"github.com/lathe-run/lathe/internal/statestore"
 	"github.com/lathe-run/lathe/internal/tools"
 	"github.com/lathe-run/lathe/internal/turn"
@@ -38,7 +39,9 @@ func (h *handler) Open(_ context.Context, a *consumer.Assignment) (consumer.Part
 	if err != nil {
 		return nil, err
 	}
-	return &partition{handler: h, assignment: a, store: store}, nil
+	p := &partition{handler: h, assignment: a, store: store}
+	p.outside.mu.turns = make(map[outsider]context.CancelCauseFunc)
+	return p, nil
 }
 
 // partition handles the records of one assignment.
@@ -46,6 +49,7 @@ type partition struct {
 	*handler
 	assignment *consumer.Assignment
 	store      *dedupe.Store
+	outside    outside
 }
 
 // Resume implements consumer.PartitionHandler.
@@ -77,6 +81,9 @@ func (p *partition) Handle(ctx context.Context, rec *consumer.Record) error {
 		if err := tools.CheckAnswerSchema(schema); err != nil {
 			return err
 		}
+	}
+	if err := p.admit(ctx, rec, agent.config); err != nil {
+		return suspended(err)
 	}
 	parent, state := traceHeaders(rec.Headers)
 	j, err := p.store.Accept(&dedupe.Input{
@@ -141,7 +148,11 @@ func (p *partition) loop(agent string) (*turn.Loop, error) {
 
 // Cancel implements consumer.PartitionHandler.
 func (p *partition) Cancel(_ context.Context, rec *consumer.Record) error {
-	return suspended(p.store.Cancel(rec.Event, rec.Offset))
+	if err := p.store.Cancel(rec.Event, rec.Offset); err != nil {
+		return suspended(err)
+	}
+	p.outside.call(rec.Event)
+	return nil
 }
 
 // Rejected implements consumer.PartitionHandler.
@@ -161,7 +172,7 @@ func (p *partition) Rejected(rec *consumer.Record, reason *schemas.Error) []stat
 // suspended marks the errors that stop a turn without being anyone's fault: the partition is drained, lost or stopped.
 func suspended(err error) error {
 	for _, cause := range []error{
-		consumer.ErrDraining, consumer.ErrDrainBudget, consumer.ErrLost, consumer.ErrStopped, consumer.ErrHalted, statestore.ErrGone, context.Canceled,
+		consumer.ErrDraining, consumer.ErrDrainBudget, consumer.ErrLost, consumer.ErrStopped, consumer.ErrHalted, llm.ErrDraining, statestore.ErrGone, context.Canceled,
 	} {
 		if errors.Is(err, cause) {
 			return fmt.Errorf("%w: %w", consumer.ErrSuspended, err)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 
 	"github.com/lathe-run/lathe/internal/dedupe"
 	"github.com/lathe-run/lathe/internal/fact"
@@ -49,10 +50,5 @@ func (s *suspect) close() {
 }
 
 func progress(facts []fact.Fact) bool {
-	for _, f := range facts {
-		if fact.Progress(f) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(facts, fact.Progress)
 }

@@ -187,7 +187,7 @@ func incarnation() uint64 {
 
 // run runs the consumer and the admin server until the first of them ends.
 func (w *worker) run(ctx context.Context, c *consumer.Worker, opts RunOptions) error {
-	admin, err := listenAdmin(ctx, w.settings.AdminAddr, c, w.telemetry)
+	admin, err := listenAdmin(ctx, w.settings.AdminAddr, c, w.engine.models, w.telemetry)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/lathe-run/lathe/internal/fact"
 	"github.com/lathe-run/lathe/schemas"
 )
@@ -35,6 +37,8 @@ type Deps struct {
 	Logger *slog.Logger
 	// Transport carries the requests of all models, for tracing and tests; nil is one of our own per model.
 	Transport http.RoundTripper
+	// Meter may be nil: no metrics.
+	Meter metric.Meter
 
 	private struct {
 		// jitter returns the part in [0,1) of a random wait.
@@ -54,8 +58,9 @@ func (d Deps) withDefaults() Deps {
 
 // Router sends each request to the model it names. It is safe for concurrent use.
 type Router struct {
-	models map[string]*model
-	deps   Deps
+	models  map[string]*model
+	deps    Deps
+	metrics *metrics
 }
 
 // model is one entry of the manifest and what bounds its use.
@@ -66,6 +71,8 @@ type model struct {
 	// places holds a token for each request that is under way; nil when their number is unbounded.
 	places chan struct{}
 	client *http.Client
+	// breaker is nil for a scripted model, which is never down: what it says depends on the request alone.
+	breaker *breaker
 }
 
 // provider speaks to one model service.
@@ -82,27 +89,34 @@ func New(models []Config, deps Deps) (*Router, error) {
 	deps = deps.withDefaults()
 	r := &Router{models: make(map[string]*model, len(models)), deps: deps}
 	var faults []error
+	var err error
+	if r.metrics, err = newMetrics(deps.Meter, r); err != nil {
+		return nil, err
+	}
 	for _, cfg := range models {
 		cfg = cfg.withDefaults()
 		if _, ok := r.models[cfg.Name]; ok {
 			faults = append(faults, cfg.fault("name", "is there twice; give each model its own"))
 			continue
 		}
-		m, err := newModel(cfg, deps)
+		m, err := newModel(cfg, deps, r.metrics)
 		if err != nil {
 			faults = append(faults, err)
 		}
 		r.models[cfg.Name] = m
 	}
 	if err := errors.Join(faults...); err != nil {
-		return nil, err
+		return nil, errors.Join(err, r.metrics.close())
 	}
 	return r, nil
 }
 
-func newModel(cfg Config, deps Deps) (*model, error) {
+func newModel(cfg Config, deps Deps, metrics *metrics) (*model, error) {
 	faults := cfg.validate()
 	m := &model{cfg: cfg}
+	if cfg.Provider != ProviderScripted {
+		m.breaker = newBreaker(cfg, deps, metrics)
+	}
 	if cfg.Concurrency > 0 {
 		m.places = make(chan struct{}, cfg.Concurrency)
 	}
@@ -137,8 +151,9 @@ func (r *Router) Spec(name string) (fact.ModelSpec, bool) {
 	return m.spec, true
 }
 
-// Respond asks the model that req names. It makes the request again when that may help and ctx leaves the time. The
-// response's duration counts from here, waits included.
+// Respond asks the model that req names. It makes the request again when that may help and ctx leaves the time, and waits while
+// the model is down. It returns ErrDraining instead of waiting on when req.Draining is closed. The response's duration counts
+// from here, waits included.
 func (r *Router) Respond(ctx context.Context, req *fact.Request) (*fact.Response, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -158,6 +173,8 @@ func (r *Router) Respond(ctx context.Context, req *fact.Request) (*fact.Response
 	if err != nil {
 		return nil, classified(err)
 	}
+	m.breaker.enter()
+	defer m.breaker.leave()
 	resp, err := r.retry(ctx, m, req, attempt)
 	if err != nil {
 		return nil, err
@@ -174,13 +191,14 @@ func (r *Router) Respond(ctx context.Context, req *fact.Request) (*fact.Response
 	return resp, nil
 }
 
-// Close lets go of idle connections.
-func (r *Router) Close() {
+// Close lets go of idle connections and of the metrics.
+func (r *Router) Close() error {
 	for _, m := range r.models {
 		if m.client != nil {
 			m.client.CloseIdleConnections()
 		}
 	}
+	return r.metrics.close()
 }
 
 // requestModel is the provider's name of the model: the recorded one, so that a deployment does not change turns under way.

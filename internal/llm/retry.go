@@ -21,8 +21,13 @@ const (
 
 // retry makes attempts until one answers, one fails for good, or neither time nor attempts are left for another.
 func (r *Router) retry(ctx context.Context, m *model, req *fact.Request, try send) (*fact.Response, error) {
-	for n := 0; ; n++ {
-		resp, err := m.attempt(ctx, try, n)
+	_, timed := ctx.Deadline()
+	for n := 0; ; {
+		p, err := m.begin(ctx, req.Draining)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := m.attempt(ctx, try, n, p)
 		if err == nil {
 			return resp, nil
 		}
@@ -37,28 +42,81 @@ func (r *Router) retry(ctx context.Context, m *model, req *fact.Request, try sen
 			return nil, err
 		}
 		wait := backoff(n, e.RetryAfter, r.deps.private.jitter())
-		if n+1 >= m.cfg.Attempts || !fits(ctx, wait) {
-			return nil, givenUp(e, n+1)
+		if m.breaker.isOpen() {
+			wait = 0 // The breaker says when, to all that ask.
+		}
+		if !p.probe || !timed { // Of probes a turn may make as many as its time allows.
+			n++
+		}
+		if n >= m.cfg.Attempts || !fits(ctx, wait) {
+			return nil, givenUp(e, n)
+		}
+		if wait == 0 {
+			continue
 		}
 		r.deps.Logger.WarnContext(ctx, "model request failed, trying again",
 			slog.String("model", m.cfg.Name), slog.String("turn_id", req.TurnID), slog.Int("step", req.Step),
-			slog.Int("attempt", n+1), slog.Duration("wait", wait), slog.Any("error", e))
-		if err := sleep(ctx, wait); err != nil {
+			slog.Int("attempt", n), slog.Duration("wait", wait), slog.Any("error", e))
+		if err := await(ctx, req.Draining, nil, time.Now().Add(wait)); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// attempt makes one request, as soon as the model has a place for it and within the model's timeout.
-func (m *model) attempt(ctx context.Context, try send, n int) (*fact.Response, error) {
-	if m.places != nil {
-		select {
-		case m.places <- struct{}{}:
-			defer func() { <-m.places }()
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+// begin waits until a request may be made: the model has a place for it, and is not down, or the request is to find that out.
+func (m *model) begin(ctx context.Context, draining <-chan struct{}) (pass, error) {
+	for {
+		p, err := m.breaker.wait(ctx, draining)
+		if err != nil {
+			return p, err
 		}
+		if err := m.take(ctx, draining); err != nil {
+			m.breaker.report(ctx, p, unknown, nil)
+			return p, err
+		}
+		if m.breaker.allows(p) {
+			return p, nil
+		}
+		m.giveBack()
 	}
+}
+
+// take takes one of the model's places.
+func (m *model) take(ctx context.Context, draining <-chan struct{}) error {
+	if m.places == nil {
+		return nil
+	}
+	select {
+	case m.places <- struct{}{}:
+		return nil
+	case <-draining:
+		return ErrDraining
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (m *model) giveBack() {
+	if m.places != nil {
+		<-m.places
+	}
+}
+
+// attempt makes one request within the model's timeout, and gives its place back.
+func (m *model) attempt(ctx context.Context, try send, n int, p pass) (resp *fact.Response, err error) {
+	h := unknown
+	defer func() { // Also when it panics.
+		m.giveBack()
+		m.breaker.report(ctx, p, h, err)
+	}()
+	resp, err = m.once(ctx, try, n)
+	if h = healthOf(ctx, err); h == failing && p.probe {
+		err = mayPass(err)
+	}
+	return resp, err
+}
+
+func (m *model) once(ctx context.Context, try send, n int) (*fact.Response, error) {
 	if m.cfg.Timeout <= 0 {
 		return try(ctx, n)
 	}
@@ -72,6 +130,18 @@ func (m *model) attempt(ctx context.Context, try send, n int) (*fact.Response, e
 		}
 	}
 	return resp, err
+}
+
+// mayPass makes the failure of a probe one that is waited for. A key that is not accepted ends a turn at once as a rule; but when
+// the model is known to be down, each probe would cost a turn.
+func mayPass(err error) error {
+	e, ok := errors.AsType[*schemas.Error](err)
+	if !ok {
+		return err
+	}
+	waited := *e
+	waited.Class = schemas.ClassRetryable
+	return &waited
 }
 
 // backoff is the wait after attempt n: what the provider asked for and a little more, else a time that doubles, half of it

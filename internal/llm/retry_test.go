@@ -27,7 +27,7 @@ func gaps(reqs []seen) []time.Duration {
 
 func TestRetry_WaitsAsAskedElseLongerEachTime(t *testing.T) {
 	t.Parallel()
-	unavailable := func(headers ...string) http.HandlerFunc { return reply(503, `{}`, headers...) }
+	unavailable := func(headers ...string) http.HandlerFunc { return reply(429, `{}`, headers...) } // Which opens no breaker.
 	inSeconds := func(n int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", time.Now().Add(time.Duration(n)*time.Second).UTC().Format(http.TimeFormat))

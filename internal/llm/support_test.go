@@ -103,7 +103,11 @@ func route(t *testing.T, cfg Config, rt http.RoundTripper) *Router {
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
-	t.Cleanup(r.Close)
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
 	return r
 }
 
