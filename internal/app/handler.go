@@ -87,7 +87,7 @@ func (p *partition) Handle(ctx context.Context, rec *consumer.Record) error {
 	}
 	parent, state := traceHeaders(rec.Headers)
 	j, err := p.store.Accept(&dedupe.Input{
-		Event: rec.Event, Hash: rec.Hash, Origin: origin(rec), Agent: agent.config, Trace: parent, TraceState: state,
+		Event: rec.Event, Hash: rec.Hash, Origin: origin(rec), Timestamp: rec.Timestamp, Agent: agent.config, Trace: parent, TraceState: state,
 	})
 	if err != nil {
 		return suspended(err)
@@ -154,6 +154,9 @@ func (p *partition) Cancel(_ context.Context, rec *consumer.Record) error {
 	p.outside.call(rec.Event)
 	return nil
 }
+
+// Expire implements consumer.Expirer.
+func (p *partition) Expire(ctx context.Context) (int, error) { return p.store.Expire(ctx) }
 
 // Rejected implements consumer.PartitionHandler.
 func (p *partition) Rejected(rec *consumer.Record, reason *schemas.Error) []statestore.Output {

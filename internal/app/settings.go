@@ -33,8 +33,11 @@ type Settings struct {
 	MaxBufferedBytes        ByteSize      `env:"MAX_BUFFERED_BYTES,default=256MiB" min:"8MiB" desc:"memory for records and effects that wait, and for restoring state. At the bound, fetching pauses"`
 	TransactionTimeout      time.Duration `env:"TRANSACTION_TIMEOUT,default=15s" min:"1s" max:"15m" desc:"after how long the broker aborts an open transaction; it bounds how long readers wait behind a worker that died in one"`
 	DrainBudget             time.Duration `env:"DRAIN_BUDGET,default=20s" min:"0s" desc:"how long a stop or a rebalance waits for running calls. In Kubernetes, keep terminationGracePeriodSeconds some seconds above it"`
-	DedupeRetention         time.Duration `env:"DEDUPE_RETENTION,default=15d" min:"1m" desc:"how long at least an ended turn is remembered, so that a repeat of it is recognised. This release forgets none"`
-	SessionRetention        time.Duration `env:"SESSION_RETENTION,default=30d" min:"1m" desc:"how long the history of a session is kept after its last turn. This release keeps it for good and refuses another value"`
+	DedupeRetention         time.Duration `env:"DEDUPE_RETENTION,default=15d" min:"1m" desc:"how long at least an ended turn is remembered, so that a repeat of it is recognised, and a cancel that came before its turn. Expiry takes up to an hour longer. It must be at least retention.ms + segment.ms of the topic of turns"`
+	SessionRetention        time.Duration `env:"SESSION_RETENTION,default=30d" min:"1m" desc:"how long the history of a session is kept after its last turn. Expiry takes up to an hour longer"`
+	SessionTurns            int           `env:"SESSION_TURNS,default=1000" min:"1" desc:"turns that the history of a session keeps; the oldest go"`
+	SessionBytes            ByteSize      `env:"SESSION_BYTES,default=8MiB" min:"64KiB" desc:"size of the history that a session keeps; the oldest turns go, never the last one. All of it is read for each turn"`
+	StateFormat             int           `env:"STATE_FORMAT,default=1" min:"1" max:"1" desc:"version of the format that state is written in. A release reads its own and the one before, and writes the one before until this is set, so that the release before can take over again. This release knows format 1 alone"`
 
 	Topic    TopicSettings    `section:"Topics"`
 	Encoding EncodingSettings `section:"Encoding"`
@@ -56,6 +59,7 @@ type TopicSettings struct {
 	DLQ                string `env:"TOPIC_DLQ" shown:"<prefix>turns.dlq" desc:"whole name of the dead-letter topic"`
 	Create             bool   `env:"CREATE_TOPICS,default=true" desc:"create the topics that are missing, except the one of turns"`
 	AllowSingleReplica bool   `env:"ALLOW_SINGLE_REPLICA,default=false" desc:"accept topics with one replica on a cluster of several brokers, where losing that broker loses events and state"`
+	AllowInfiniteTurns bool   `env:"ALLOW_INFINITE_TURNS_RETENTION,default=false" desc:"accept a topic of turns that keeps records for ever. A record that is read again after LATHE_DEDUPE_RETENTION, by a reset of offsets, runs again"`
 	TurnsPartitioner   string `env:"TURNS_PARTITIONER,default=murmur2" oneof:"murmur2|crc32|any" desc:"how producers choose the partition of a turn. murmur2 is what Java and franz-go do (librdkafka: partitioner=murmur2_random), crc32 is librdkafka's consistent_random. any takes every key on any partition; that a key stays on one partition is then up to the producers"`
 }
 

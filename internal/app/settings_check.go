@@ -9,16 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/lathe-run/lathe/schemas"
 )
 
 // eventRoom is what an event needs beside the tool input or result it carries: ids, metadata, headers and framing.
 const eventRoom = 64 * KiB
-
-// defaultSessionRetention is the only one as long as nothing expires. Whoever sets another counts on it.
-const defaultSessionRetention = 30 * 24 * time.Hour
 
 var (
 	// settingName is what APP and INSTANCE_ID may be made of: both become part of group, topic and transactional ids.
@@ -53,8 +49,6 @@ func (e *settingsEnv) checkWorker(s *Settings) {
 	e.require(len(bad) == 0, e.shown("BROKERS", strings.Join(bad, ","), "is not host:port"), "BROKERS")
 	e.require(isListenAddr(s.AdminAddr), e.shown("ADMIN_ADDR", s.AdminAddr, "is not [host]:port"), "ADMIN_ADDR")
 	e.require(s.Capture == "io", errors.New("capture levels are not supported yet by this release: only io is"), "CAPTURE")
-	e.require(s.SessionRetention == defaultSessionRetention, errors.New(
-		"expiry is not supported yet by this release: sessions are kept for good"), "SESSION_RETENTION")
 }
 
 // shown makes a fault that repeats the value, unless it came from a file.

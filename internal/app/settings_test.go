@@ -38,7 +38,7 @@ func TestSettings_HaveTheDocumentedDefaults(t *testing.T) {
 		LogLevel: "info", Capture: "io", GroupProtocol: "classic", SessionTimeout: 45 * time.Second,
 		MaxInFlight: 1024, MaxInFlightPerPartition: 256, MaxBufferedBytes: 256 << 20,
 		TransactionTimeout: 15 * time.Second, DrainBudget: 20 * time.Second,
-		DedupeRetention: 15 * 24 * time.Hour, SessionRetention: 30 * 24 * time.Hour,
+		DedupeRetention: 15 * 24 * time.Hour, SessionRetention: 30 * 24 * time.Hour, SessionTurns: 1000, SessionBytes: 8 << 20, StateFormat: 1,
 		Topic:    TopicSettings{Prefix: "lathe.", Create: true, TurnsPartitioner: "murmur2"},
 		Encoding: EncodingSettings{Default: schemas.EncodingJSON},
 		Registry: RegistrySettings{Timeout: 5 * time.Second},
@@ -257,10 +257,7 @@ func TestSettings_AgreeWithEachOther(t *testing.T) {
 			"LATHE_CAPTURE: capture levels are not supported yet by this release: only io is",
 		},
 		{"what is set to its default", "LATHE_CAPTURE=io LATHE_SESSION_RETENTION=720h", ""},
-		{
-			"expiry comes later", "LATHE_SESSION_RETENTION=1d",
-			"LATHE_SESSION_RETENTION: expiry is not supported yet by this release: sessions are kept for good",
-		},
+		{"retentions of their own", "LATHE_SESSION_RETENTION=1d LATHE_DEDUPE_RETENTION=20d LATHE_SESSION_TURNS=5 LATHE_SESSION_BYTES=1MiB", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -106,6 +106,7 @@ func topicsConfig(s *Settings) kafka.Topics {
 	return kafka.Topics{
 		Turns: n.Turns, ToolEvents: n.ToolEvents, TurnEvents: n.TurnEvents, TurnStatus: n.TurnStatus, Changelog: n.Changelog, DLQ: n.DLQ,
 		Create: s.Topic.Create, AllowSingleReplica: s.Topic.AllowSingleReplica,
+		DedupeRetention: s.DedupeRetention, AllowInfiniteTurns: s.Topic.AllowInfiniteTurns,
 	}
 }
 

@@ -140,7 +140,8 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 		return nil, err
 	}
 	store, err := statestore.Open(statestore.Config{ //nolint:contextcheck // Pebble reports damage from goroutines of its own.
-		Dir: s.DataDir, RecordBytes: valueBudget(s), Logger: w.logger.With(slog.String("component", "statestore")),
+		Dir: s.DataDir, RecordBytes: valueBudget(s), Age: dedupe.Age, Formats: statestore.Formats{Write: byte(s.StateFormat)},
+		Logger: w.logger.With(slog.String("component", "statestore")),
 	})
 	if err != nil {
 		return nil, err
@@ -170,6 +171,8 @@ func (w *worker) codec(ctx context.Context, registry *kafka.Registry) (*dedupe.C
 	return dedupe.NewCodec(dedupe.Config{
 		App: s.App, Worker: w.instance, Process: w.process(), ToolTopic: w.topics.ToolEvents.Name, TurnTopic: w.topics.TurnEvents.Name,
 		ToolEncoder: toolEvents, TurnEncoder: turnEvents, RecordBytes: valueBudget(s), Now: time.Now,
+		TurnRetention: s.DedupeRetention, SessionRetention: s.SessionRetention,
+		SessionTurns: s.SessionTurns, SessionBytes: int(s.SessionBytes),
 	})
 }
 

@@ -19,6 +19,7 @@ type metrics struct {
 	deadLetters    metric.Int64Counter
 	restoreTime    metric.Float64Histogram
 	restoreRecords metric.Int64Counter
+	expired        metric.Int64Counter
 	gauges         metric.Registration
 }
 
@@ -41,6 +42,7 @@ func newMetrics(meter metric.Meter, w *Worker) (*metrics, error) {
 		restoreTime: b.histogram("lathe.state.restore.duration", "s", "Time to bring a partition's state up to date.",
 			.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900),
 		restoreRecords: b.counter("lathe.state.restore.records", "{record}", "Changelog records applied by restores."),
+		expired:        b.counter("lathe.state.expired", "{item}", "Turn records, cancels, configurations and sessions that have expired."),
 	}
 	g := gauges{
 		lag:        b.gauge("lathe.kafka.consumer.lag", "{record}", "Records between the committed offset and the end of the log."),

@@ -57,6 +57,13 @@ type Refuser interface {
 	Refused(ctx context.Context, r Refusal) error
 }
 
+// Expirer is implemented by a PartitionHandler whose state has things that expire. Expire is called now and then, one call at a
+// time. It adds effects of bounded size, each when the last is committed, and returns when nothing more is due or ctx ends. It
+// returns how much expired; an error halts the partition, save ErrGone of the state store.
+type Expirer interface {
+	Expire(ctx context.Context) (int, error)
+}
+
 // Refusal is a record that the broker will never take.
 type Refusal struct {
 	// Topic is an output topic, or the changelog.

@@ -111,6 +111,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	var background sync.WaitGroup
 	background.Go(func() { w.committer.run(committing) })
 	background.Go(func() { w.watch(committing) })
+	background.Go(func() { w.expire(committing) })
 	group, err := w.consume(ctx, work)
 	if err == nil {
 		err = w.drainAll(work)

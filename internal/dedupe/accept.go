@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lathe-run/lathe/internal/fact"
@@ -18,6 +19,8 @@ type Input struct {
 	Event  *schemas.TurnEvent
 	Hash   []byte
 	Origin fact.Origin
+	// Timestamp is the record's; it tells how late it is for what expires.
+	Timestamp time.Time
 	// Agent must not be changed once it was given, and be the same value for all turns of one configuration.
 	Agent *fact.Agent
 	// Trace and TraceState are the producer's trace context.
@@ -29,6 +32,7 @@ type Input struct {
 // *schemas.Error, code conflict; one that would not fit a record, code too_large.
 func (s *Store) Accept(in *Input) (*Journal, error) {
 	id := in.Event.TurnID
+	s.codec.clock.see(in.Timestamp)
 	e := s.enter(id)
 	defer s.leave(id, e)
 	if e.journal != nil {
@@ -55,7 +59,7 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 			return nil, unfit(err)
 		}
 	}
-	j.origin = in.Origin
+	j.origin, j.stamp = in.Origin, later(j.stamp, in.Timestamp)
 	e.journal = j
 	return j, nil
 }
@@ -127,11 +131,24 @@ func (s *Store) repeat(in *Input, hash []byte) error {
 
 // begin accepts a new turn: its first fact is recorded, with a cancel that overtook it, and rides with the next commit.
 func (s *Store) begin(in *Input) (*Journal, error) {
-	hash, set, err := s.storeAgent(in.Agent)
+	agent, err := s.codec.agentBody(in.Agent)
 	if err != nil {
 		return nil, err
 	}
-	a := accepted(in, hash, s.codec.cfg)
+	a := accepted(in, agent.hash, s.codec.cfg)
+	s.begun(a.TurnID, needsOf(a))
+	j, err := s.record(in, agent, a)
+	if err != nil {
+		s.over(a.TurnID)
+	}
+	return j, err
+}
+
+func (s *Store) record(in *Input, agent agentBody, a *fact.Accepted) (*Journal, error) {
+	set, err := s.storeAgent(agent, later(a.At, in.Timestamp))
+	if err != nil {
+		return nil, err
+	}
 	j := newJournal(s, a, in.Agent)
 	if err := s.loadHistory(j); err != nil {
 		return nil, err
@@ -150,8 +167,7 @@ func (s *Store) begin(in *Input) (*Journal, error) {
 	if err := j.add(&statestore.Effect{Mutations: set, Offset: statestore.NoOffset}, facts...); err != nil {
 		return nil, err
 	}
-	s.note(s.mu.underWay, a.TurnID, true)
-	s.keepAgent(hash, in.Agent)
+	s.keepAgent(agent.hash, in.Agent)
 	return j, nil
 }
 
@@ -181,16 +197,12 @@ func accepted(in *Input, agentHash []byte, cfg Config) *fact.Accepted {
 	return a
 }
 
-// storeAgent returns the hash of a configuration, and the mutation that stores it where the state does not have it yet.
-func (s *Store) storeAgent(agent *fact.Agent) ([]byte, []statestore.Mutation, error) {
-	a, err := s.codec.agentBody(agent)
-	if err != nil {
-		return nil, nil, err
-	}
+// storeAgent returns the mutation that stores a configuration, where the state does not have it.
+func (s *Store) storeAgent(a agentBody, at time.Time) ([]statestore.Mutation, error) {
 	if known, err := s.agent(a.hash); err != nil || known != nil {
-		return a.hash, nil, err
+		return nil, err
 	}
-	return a.hash, []statestore.Mutation{{Op: statestore.OpSet, Key: agentKey(a.hash), Value: append([]byte{statestore.Format}, a.body...)}}, nil
+	return []statestore.Mutation{{Op: statestore.OpSet, Key: agentKey(a.hash), Value: append(stamped(at, len(a.body)), a.body...)}}, nil
 }
 
 // agent returns a stored configuration, or nil.
@@ -205,7 +217,7 @@ func (s *Store) agent(hash []byte) (*fact.Agent, error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	body, err := statestore.Body(v)
+	body, err := stampedBody(v)
 	if err != nil {
 		return nil, fmt.Errorf("read an agent's configuration: %w", err)
 	}
@@ -219,7 +231,7 @@ func (s *Store) agent(hash []byte) (*fact.Agent, error) {
 
 // resume builds the journal of a turn that is under way, or returns nil when the state has none.
 func (s *Store) resume(turnID string) (*Journal, error) {
-	if !s.noted(s.mu.underWay, turnID) {
+	if !s.isUnderWay(turnID) {
 		return nil, nil //nolint:nilnil // The state has no such journal, which is no error.
 	}
 	bodies, err := s.state.Log(journalKey(turnID))
@@ -257,7 +269,7 @@ func (s *Store) resume(turnID string) (*Journal, error) {
 func (s *Store) Unfinished(start int64) ([]Unfinished, error) {
 	var out []Unfinished
 	err := s.state.Scan(journalPrefix, func(key string, value []byte) error {
-		if key[len(key)-8:] != "00000000" {
+		if !strings.HasSuffix(key, firstRecord) {
 			return nil
 		}
 		body, err := statestore.Body(value)

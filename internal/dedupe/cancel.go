@@ -43,15 +43,34 @@ func (s *Store) remember(ev *schemas.TurnEvent, c *fact.Cancelled, offset int64)
 		return fmt.Errorf("store a cancel: %w", err)
 	}
 	// Its turn's journal has to take it as well, with a few bytes around it.
-	if limit := s.codec.cfg.RecordBytes; len(body)+64 > limit {
+	if limit := s.codec.cfg.RecordBytes; len(body)+stampSize+64 > limit {
 		return unfit(tooLarge("the cancel", len(body), limit))
 	}
 	key := cancelKey(ev.TurnID, ev.SessionID)
-	s.note(s.mu.cancels, key, true)
+	s.overtook(key)
+	at := c.At
+	if producers, known := s.codec.clock.producers(); known {
+		at = later(at, producers)
+	}
 	return s.state.Add(&statestore.Effect{
-		Mutations: []statestore.Mutation{{Op: statestore.OpSet, Key: key, Value: append([]byte{statestore.Format}, body...)}},
+		Mutations: []statestore.Mutation{{Op: statestore.OpSet, Key: key, Value: append(stamped(at, len(body)), body...)}},
 		Offset:    offset, Urgent: true,
 	})
+}
+
+// overtook notes that the state has a cancel of a turn that is yet to come.
+func (s *Store) overtook(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.cancels[key] = struct{}{}
+	s.keepLocked(key)
+}
+
+func (s *Store) overtaken(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, noted := s.mu.cancels[key]
+	return noted
 }
 
 // cancel records a cancel of the journal's turn. Only the first says anything.
@@ -84,14 +103,14 @@ func (j *Journal) cancelOnce(c *fact.Cancelled, e *statestore.Effect) (stop func
 // recallCancel returns a cancel that overtook the turn, or nil.
 func (s *Store) recallCancel(a *fact.Accepted) (*fact.Cancelled, error) {
 	key := cancelKey(a.TurnID, a.SessionID)
-	if !s.noted(s.mu.cancels, key) {
+	if !s.overtaken(key) {
 		return nil, nil //nolint:nilnil // Nobody cancelled it, which is no error.
 	}
 	v, found, err := s.state.Get(key)
 	if err != nil || !found {
 		return nil, err
 	}
-	body, err := statestore.Body(v)
+	body, err := stampedBody(v)
 	if err != nil {
 		return nil, fmt.Errorf("read a cancel of turn %s: %w", a.TurnID, err)
 	}

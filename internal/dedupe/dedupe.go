@@ -33,6 +33,12 @@ type Config struct {
 	ToolEncoder, TurnEncoder schemas.Encoder
 	// RecordBytes bounds the value of one event or state record; a fact that does not fit is refused with limit_exceeded.
 	RecordBytes int
+	// TurnRetention is how long ended turns and cancels without a turn are remembered, SessionRetention how long a session's
+	// history is after its last turn; 0 is for ever. Both are kept to the hour, and never less.
+	TurnRetention, SessionRetention time.Duration
+	// SessionTurns and SessionBytes bound the history that is kept of a session: the oldest turns go, never the last; 0 is no
+	// bound.
+	SessionTurns, SessionBytes int
 	// Now is the clock that stored times come from.
 	Now func() time.Time
 }
@@ -47,6 +53,7 @@ type Codec struct {
 	// specVersion and types are header values, made once.
 	specVersion []byte
 	types       map[string][]byte
+	clock       clock
 
 	mu struct {
 		sync.Mutex
@@ -65,7 +72,7 @@ func NewCodec(cfg Config) (*Codec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the journal codec: %w", err)
 	}
-	c := &Codec{cfg: cfg, facts: facts, source: []byte("/lathe/" + cfg.App), specVersion: []byte("1.0"), types: make(map[string][]byte)}
+	c := &Codec{cfg: cfg, facts: facts, source: []byte("/lathe/" + cfg.App), specVersion: []byte("1.0"), types: make(map[string][]byte), clock: clock{now: cfg.Now}}
 	for _, kind := range []string{
 		schemas.TypeTurnStart, schemas.TypeTurnStep, schemas.TypeTurnEnd, schemas.TypeTurnRejected, schemas.TypeToolStart, schemas.TypeToolResult,
 	} {
@@ -118,7 +125,10 @@ type Store struct {
 		agents map[string]*fact.Agent
 		// underWay are the turns that have a journal, cancels the keys of cancels that overtook their turns. Both are few, and
 		// nearly every turn is in neither: it is not looked for in the state.
-		underWay, cancels map[string]struct{}
+		underWay map[string]needs
+		cancels  map[string]struct{}
+		// expiring are the names that an expiry has in hand; who begins to need one takes it out.
+		expiring map[string]struct{}
 	}
 }
 
@@ -134,38 +144,37 @@ func (c *Codec) Open(state *statestore.Partition) (*Store, error) {
 	s := &Store{codec: c, state: state}
 	s.mu.turns = make(map[string]*entry)
 	s.mu.agents = make(map[string]*fact.Agent)
-	s.mu.underWay, s.mu.cancels = make(map[string]struct{}), make(map[string]struct{})
-	err := state.Scan(journalPrefix, func(key string, _ []byte) error {
-		turn, _, _ := strings.Cut(key[len(journalPrefix):], "/")
-		s.mu.underWay[turn] = struct{}{}
-		return nil
-	})
-	if err != nil {
+	s.mu.underWay, s.mu.cancels = make(map[string]needs), make(map[string]struct{})
+	s.mu.expiring = make(map[string]struct{})
+	if err := state.Scan(journalPrefix, s.findUnderWay); err != nil {
 		return nil, err
 	}
-	err = state.Scan(cancelPrefix, func(key string, _ []byte) error {
+	err := state.Scan(cancelPrefix, func(key string, _ []byte) error {
 		s.mu.cancels[key] = struct{}{}
 		return nil
 	})
 	return s, err
 }
 
-// note says that a key is in a set now, or no longer is.
-func (s *Store) note(set map[string]struct{}, key string, in bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if in {
-		set[key] = struct{}{}
-	} else {
-		delete(set, key)
+// findUnderWay notes the turn of a journal's first record.
+func (s *Store) findUnderWay(key string, value []byte) error {
+	if !strings.HasSuffix(key, firstRecord) {
+		return nil
 	}
-}
-
-func (s *Store) noted(set map[string]struct{}, key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, in := set[key]
-	return in
+	body, err := statestore.Body(value)
+	if err != nil {
+		return fmt.Errorf("read journal %s: %w", key, err)
+	}
+	first, err := s.codec.facts.First(body)
+	if err != nil {
+		return fmt.Errorf("read journal %s: %w", key, err)
+	}
+	a, ok := first.(*fact.Accepted)
+	if !ok {
+		return fmt.Errorf("read journal %s: it does not begin with an accepted turn", key)
+	}
+	s.mu.underWay[a.TurnID] = needsOf(a)
+	return nil
 }
 
 // enter makes the caller the only one inside the turn until it calls leave. What happens inside is short: a look-up and an

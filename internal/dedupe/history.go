@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lathe-run/lathe/internal/fact"
 	"github.com/lathe-run/lathe/internal/statestore"
@@ -21,13 +22,16 @@ func (s *Store) loadHistory(j *Journal) error {
 		if err != nil {
 			return err
 		}
-		body, err := statestore.Body(value)
+		body, err := stampedBody(value)
 		if err != nil {
 			return fmt.Errorf("read history %s: %w", key, err)
 		}
 		if len(turns) == 0 || n >= j.number {
 			turns, j.number = append(turns, &bytes.Buffer{}), n+1
+			j.past = append(j.past, pastTurn{number: n})
 		}
+		last := &j.past[len(j.past)-1]
+		last.parts, last.bytes = last.parts+1, last.bytes+len(body)
 		_, err = turns[len(turns)-1].Write(body)
 		return err
 	})
@@ -92,32 +96,54 @@ func said(a *fact.Accepted) []fact.Message {
 	return ms
 }
 
-// appendHistory adds the turn's transcript to its session, in parts where it would pass the record limit.
-func (j *Journal) appendHistory(e *statestore.Effect) {
+// appendHistory adds the turn's transcript to its session, in parts of whole frames where it would pass the record limit, and
+// drops the oldest turns that the session has no room for any more.
+func (j *Journal) appendHistory(e *statestore.Effect, at time.Time) {
 	if !j.agent.History {
 		return
 	}
-	total, limit := 0, j.store.codec.cfg.RecordBytes-1
+	total, limit := 0, j.store.codec.cfg.RecordBytes
 	for _, f := range j.mu.transcript {
 		total += len(f)
 	}
-	part, value := 0, newPart(min(total, limit))
+	part, left := 0, total
+	value := stamped(at, min(left, limit-stampSize))
 	flush := func() {
 		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpSet, Key: historyKey(j.accepted.SessionID, j.number, part), Value: value})
 		part++
 	}
 	for _, f := range j.mu.transcript {
-		for len(value)-1+len(f) > limit {
-			n := limit - (len(value) - 1)
-			value, f = append(value, f[:n]...), f[n:]
+		if len(value)+len(f) > limit && len(value) > stampSize {
 			flush()
-			value = newPart(min(total, limit))
+			value = stamped(at, min(left, limit-stampSize))
 		}
-		value = append(value, f...)
+		value, left = append(value, f...), left-len(f)
 	}
 	flush()
+	j.dropPast(e, total)
 }
 
-func newPart(size int) []byte {
-	return append(make([]byte, 0, 1+size), statestore.Format)
+// pastTurn is an earlier turn of the session as the history has it.
+type pastTurn struct {
+	number uint32
+	parts  int
+	bytes  int
+}
+
+// dropPast removes the oldest turns until the session keeps its bounds with one more turn of some bytes.
+func (j *Journal) dropPast(e *statestore.Effect, more int) {
+	cfg := j.store.codec.cfg
+	turns, bytes := len(j.past)+1, more
+	for _, t := range j.past {
+		bytes += t.bytes
+	}
+	for _, t := range j.past {
+		if (cfg.SessionTurns <= 0 || turns <= cfg.SessionTurns) && (cfg.SessionBytes <= 0 || bytes <= cfg.SessionBytes) {
+			return
+		}
+		for part := range t.parts {
+			e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: historyKey(j.accepted.SessionID, t.number, part)})
+		}
+		turns, bytes = turns-1, bytes-t.bytes
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/lathe-run/lathe/internal/fact"
 	"github.com/lathe-run/lathe/internal/statestore"
@@ -20,6 +21,9 @@ type Journal struct {
 	frames   []fact.Frame
 	resumed  bool
 	origin   fact.Origin
+	// stamp is the latest time that is known of the turn before its end; what expires counts from there at least.
+	stamp time.Time
+	past  []pastTurn
 	// key is the Kafka key of the turn's events.
 	key []byte
 
@@ -36,7 +40,7 @@ type Journal struct {
 }
 
 func newJournal(s *Store, a *fact.Accepted, agent *fact.Agent) *Journal {
-	j := &Journal{store: s, accepted: a, agent: agent, key: []byte(a.SessionID)}
+	j := &Journal{store: s, accepted: a, agent: agent, key: []byte(a.SessionID), stamp: a.At}
 	j.SetTrace(a.Trace, a.TraceState)
 	return j
 }
@@ -151,7 +155,7 @@ func (j *Journal) addLocked(e *statestore.Effect, facts ...fact.Fact) error {
 	for _, f := range facts {
 		if ended, ok := f.(*fact.Ended); ok {
 			j.mu.ended = ended
-			j.store.note(j.store.mu.underWay, j.accepted.TurnID, false)
+			j.store.over(j.accepted.TurnID)
 		}
 	}
 	return nil
@@ -169,7 +173,7 @@ func (j *Journal) record(e *statestore.Effect, f fact.Fact, seq int64) error {
 	if err != nil {
 		return err
 	}
-	if len(frame) >= j.store.codec.cfg.RecordBytes {
+	if len(frame)+stampSize > j.store.codec.cfg.RecordBytes { // The session's history takes it under a stamp.
 		return tooLarge("a fact of the turn", len(frame), j.store.codec.cfg.RecordBytes)
 	}
 	e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpAppend, Key: journalKey(j.accepted.TurnID), Value: frame})
@@ -192,7 +196,8 @@ func (j *Journal) keep(f fact.Fact, frame []byte) {
 // endOf turns the end of a turn into mutations: the journal goes, the turn record and the session's history stay, and the
 // input offset is done.
 func (j *Journal) endOf(e *statestore.Effect, ended *fact.Ended) error {
-	rec, err := record{hash: j.accepted.PayloadHash, status: ended.Status, at: ended.At}.encode()
+	at := later(j.stamp, ended.At)
+	rec, err := record{hash: j.accepted.PayloadHash, status: ended.Status, at: at}.encode()
 	if err != nil {
 		return err
 	}
@@ -201,10 +206,10 @@ func (j *Journal) endOf(e *statestore.Effect, ended *fact.Ended) error {
 		statestore.Mutation{Op: statestore.OpDrop, Key: journalKey(id)},
 		statestore.Mutation{Op: statestore.OpSet, Key: turnKey(id), Value: rec},
 	)
-	if key := cancelKey(id, j.accepted.SessionID); j.store.noted(j.store.mu.cancels, key) {
+	if key := cancelKey(id, j.accepted.SessionID); j.store.overtaken(key) {
 		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: key})
 	}
-	j.appendHistory(e)
+	j.appendHistory(e, at)
 	e.Offset, e.Urgent = j.origin.Offset, true
 	return nil
 }

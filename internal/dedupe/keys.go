@@ -3,7 +3,9 @@ package dedupe
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lathe-run/lathe/internal/statestore"
@@ -13,21 +15,70 @@ import (
 // State keys are a letter for the kind and an id. Ids hold no slash.
 const (
 	journalPrefix = "j"
+	turnPrefix    = "t"
 	cancelPrefix  = "c"
+	agentPrefix   = "a"
+	historyLetter = "h"
 )
 
 func journalKey(turnID string) string     { return journalPrefix + turnID }
-func turnKey(turnID string) string        { return "t" + turnID }
-func agentKey(hash []byte) string         { return "a" + hex.EncodeToString(hash) }
-func historyPrefix(session string) string { return "h" + session + "/" }
+func turnKey(turnID string) string        { return turnPrefix + turnID }
+func agentKey(hash []byte) string         { return agentPrefix + hex.EncodeToString(hash) }
+func historyPrefix(session string) string { return historyLetter + session + "/" }
+
+// agentHash is the hash in an agent's key, as the store's maps have it.
+func agentHash(key string) string {
+	b, _ := hex.DecodeString(key[len(agentPrefix):]) // The key was made by agentKey.
+	return string(b)
+}
+
+// firstRecord ends the key of the first record of a journal.
+const firstRecord = "/00000000"
+
+// stampSize is the head of a value that expires: the format version, and when it was current in milliseconds.
+const stampSize = 1 + 8
+
+// stamped begins a value that expires, with room for a body.
+func stamped(at time.Time, room int) []byte {
+	b := append(make([]byte, 0, stampSize+room), statestore.Format)
+	return binary.BigEndian.AppendUint64(b, uint64(at.UnixMilli()))
+}
+
+// stampOf reads when a value was current; false when it has no such head.
+func stampOf(value []byte) (time.Time, bool) {
+	if len(value) < stampSize {
+		return time.Time{}, false
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(value[1:]))).UTC(), true //nolint:gosec // Stored as two's complement.
+}
+
+// stampedBody is a value that expires without its head.
+func stampedBody(value []byte) ([]byte, error) {
+	body, err := statestore.Body(value)
+	if err != nil {
+		return nil, err
+	}
+	if len(value) < stampSize {
+		return nil, errShort
+	}
+	return body[stampSize-1:], nil
+}
+
+var errShort = errors.New("the value is too short")
 
 // cancelKey has the session too, so that a cancel in the name of another session does not take the place of the right one.
 func cancelKey(turnID, session string) string { return cancelPrefix + turnID + "/" + session }
 
 // historyKey is the key of one part of a session's turn number n: fixed width, so that they sort in order.
 func historyKey(session string, n uint32, part int) string {
-	return fmt.Sprintf("h%s/%08x/%04x", session, n, part)
+	return fmt.Sprintf(historyLetter+"%s/%08x/%04x", session, n, part)
 }
+
+// isFirstPart reports whether a history key is that of a turn's first part.
+func isFirstPart(key string) bool { return strings.HasSuffix(key, "/0000") }
+
+// sessionOf is the history prefix that a history key has.
+func sessionOf(key string) string { return key[:strings.IndexByte(key, '/')+1] }
 
 // historyNumber reads the turn number out of a history key.
 func historyNumber(session, key string) (uint32, error) {
@@ -51,7 +102,7 @@ type record struct {
 
 const (
 	hashSize   = 33
-	recordSize = 1 + hashSize + 1 + 8
+	recordSize = stampSize + hashSize + 1
 )
 
 // statusCodes number the statuses of ended turns; the numbers are stored.
@@ -69,22 +120,18 @@ func (r record) encode() ([]byte, error) {
 			code = i
 		}
 	}
-	b := append(make([]byte, 0, recordSize), statestore.Format)
-	b = append(b, r.hash...)
-	b = append(b, byte(code))
-	return binary.BigEndian.AppendUint64(b, uint64(r.at.UnixMilli())), nil
+	b := append(stamped(r.at, recordSize-stampSize), r.hash...)
+	return append(b, byte(code)), nil
 }
 
 func decodeRecord(b []byte) (record, error) {
 	if len(b) != recordSize || b[0] != statestore.Format {
 		return record{}, fmt.Errorf("read a turn record: %w", statestore.ErrFormat)
 	}
-	code := int(b[1+hashSize])
+	code := int(b[stampSize+hashSize])
 	if code >= len(statusCodes) {
 		return record{}, fmt.Errorf("read a turn record of status %d: %w", code, statestore.ErrFormat)
 	}
-	return record{
-		hash: b[1 : 1+hashSize], status: statusCodes[code],
-		at: time.UnixMilli(int64(binary.BigEndian.Uint64(b[2+hashSize:]))).UTC(), //nolint:gosec // Stored as two's complement.
-	}, nil
+	at, _ := stampOf(b)
+	return record{hash: b[stampSize : stampSize+hashSize], status: statusCodes[code], at: at}, nil
 }

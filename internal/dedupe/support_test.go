@@ -32,15 +32,19 @@ const testPartition = 4
 
 // bed is a partition's dedupe state over a real store in memory, with a committer that the test drives.
 type bed struct {
-	t     testing.TB
-	cfg   Config
-	fs    *vfs.MemFS
-	state *statestore.Store
-	part  *statestore.Partition
-	store *Store
+	t   testing.TB
+	cfg Config
+	fs  *vfs.MemFS
+	// formats are those of the release that runs.
+	formats statestore.Formats
+	state   *statestore.Store
+	part    *statestore.Partition
+	store   *Store
 
 	// wake is written when an urgent effect was added, and read by waitCommitted.
 	wake chan struct{}
+	// added is written when any effect was added, and read by who drives an expiry.
+	added chan struct{}
 
 	mu sync.Mutex
 	// outputs, records and offsets are what was committed so far.
@@ -56,7 +60,7 @@ func newBed(tb testing.TB, change ...func(*Config)) *bed {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b := &bed{t: tb, fs: vfs.NewMem(), wake: make(chan struct{}, 1), clock: time.Date(2026, 11, 30, 8, 0, 0, 123_456_789, time.UTC)}
+	b := &bed{t: tb, fs: vfs.NewMem(), wake: make(chan struct{}, 1), added: make(chan struct{}, 1), clock: time.Date(2026, 11, 30, 8, 0, 0, 123_456_789, time.UTC)}
 	b.cfg = Config{
 		App: "shop", Worker: "w1", ToolTopic: "tool-events", TurnTopic: "turn-events", ToolEncoder: enc, TurnEncoder: enc, RecordBytes: 1 << 20,
 		Now: func() time.Time {
@@ -76,20 +80,38 @@ func newBed(tb testing.TB, change ...func(*Config)) *bed {
 
 func (b *bed) open() {
 	b.t.Helper()
-	var err error
-	if b.state, err = statestore.Open(statestore.Config{Dir: "state", FS: b.fs, RecordBytes: b.cfg.RecordBytes}); err != nil {
+	if err := b.tryOpen(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) tryOpen() (err error) {
+	b.t.Helper()
+	if b.state, err = statestore.Open(statestore.Config{Dir: "state", FS: b.fs, RecordBytes: b.cfg.RecordBytes, Age: Age, Formats: b.formats}); err != nil {
 		b.t.Fatalf("Open: %v", err)
 	}
-	b.attach()
+	return b.tryAttach()
 }
 
 func (b *bed) attach() {
+	b.t.Helper()
+	if err := b.tryAttach(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// tryAttach opens the partition; the state may be one that this release cannot read.
+func (b *bed) tryAttach() (err error) {
 	b.t.Helper()
 	codec, err := NewCodec(b.cfg)
 	if err != nil {
 		b.t.Fatalf("NewCodec: %v", err)
 	}
 	b.part = b.state.Attach(testPartition, func(urgent bool) {
+		select {
+		case b.added <- struct{}{}:
+		default:
+		}
 		if urgent {
 			select {
 			case b.wake <- struct{}{}:
@@ -97,9 +119,8 @@ func (b *bed) attach() {
 			}
 		}
 	})
-	if b.store, err = codec.Open(b.part); err != nil {
-		b.t.Fatal(err)
-	}
+	b.store, err = codec.Open(b.part)
+	return err
 }
 
 func (b *bed) close() {
@@ -120,9 +141,11 @@ func (b *bed) restart(worker string) {
 // commit commits all that waits, in one cycle, and returns the changelog records and the outputs of it.
 func (b *bed) commit() (records []statestore.Record, outputs []*statestore.Output) {
 	b.t.Helper()
-	select {
-	case <-b.wake:
-	default:
+	for _, c := range []chan struct{}{b.wake, b.added} {
+		select {
+		case <-c:
+		default:
+		}
 	}
 	batch, err := b.part.Take(1<<30, 1<<30)
 	if err != nil {
@@ -131,7 +154,8 @@ func (b *bed) commit() (records []statestore.Record, outputs []*statestore.Outpu
 	if batch == nil {
 		return nil, nil
 	}
-	if err := b.state.Commit([]statestore.Settlement{{Batch: batch}}); err != nil {
+	next := statestore.Position{ChangelogNext: int64(len(b.records) + len(batch.Records))}
+	if err := b.state.Commit([]statestore.Settlement{{Batch: batch, Position: next}}); err != nil {
 		b.t.Fatalf("Commit: %v", err)
 	}
 	b.mu.Lock()

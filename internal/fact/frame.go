@@ -118,24 +118,41 @@ func appendUint(dst []byte, n uint64) []byte {
 func (c *Codec) Frames(b []byte) ([]Frame, error) {
 	var out []Frame
 	for len(b) > 0 {
-		var w wireFrame
-		rest, err := c.dec.UnmarshalFirst(b, &w)
+		f, rest, err := c.next(b)
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
 			return nil, fmt.Errorf("read fact %d: %w", len(out), err)
 		}
-		f, err := newFact(w.Kind)
-		if err != nil {
-			return nil, err
-		}
-		if err := c.dec.Unmarshal(w.Body, f); err != nil {
-			return nil, fmt.Errorf("read fact %d: %w", len(out), err)
-		}
-		out, b = append(out, Frame{Seq: w.Seq, Fact: f, Raw: b[:len(b)-len(rest)]}), rest
+		out, b = append(out, f), rest
 	}
 	return out, nil
+}
+
+func (c *Codec) next(b []byte) (f Frame, rest []byte, err error) {
+	var w wireFrame
+	rest, err = c.dec.UnmarshalFirst(b, &w)
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return f, nil, err
+	}
+	if f.Fact, err = newFact(w.Kind); err != nil {
+		return f, nil, err
+	}
+	if err := c.dec.Unmarshal(w.Body, f.Fact); err != nil {
+		return f, nil, err
+	}
+	f.Seq, f.Raw = w.Seq, b[:len(b)-len(rest)]
+	return f, rest, nil
+}
+
+// First decodes the first fact of a sequence of frames and leaves the others.
+func (c *Codec) First(b []byte) (Fact, error) {
+	f, _, err := c.next(b)
+	if err != nil {
+		return nil, fmt.Errorf("read the first fact: %w", err)
+	}
+	return f.Fact, nil
 }
 
 // Marshal encodes another stored value, such as an Agent.

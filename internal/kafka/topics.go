@@ -20,6 +20,10 @@ type Topics struct {
 	Create bool
 	// AllowSingleReplica takes topics with one replica on a cluster of several brokers.
 	AllowSingleReplica bool
+	// DedupeRetention is how long an ended turn is remembered: the topic of turns must not keep records for longer, or one that is
+	// read again would run again. 0 is not checked. AllowInfiniteTurns takes a topic that keeps them for ever.
+	DedupeRetention    time.Duration
+	AllowInfiniteTurns bool
 }
 
 // TopicInfo is one topic as the brokers have it.

@@ -18,8 +18,9 @@ type Batch struct {
 	// Effects is how many effects the batch holds.
 	Effects int
 
-	p    *Partition
-	logs map[string]int // records that the batch adds to a log
+	p     *Partition
+	logs  map[string]int // records that the batch adds to a log
+	notes []Mutation
 }
 
 // Partition is the partition the batch was taken from.
@@ -27,7 +28,7 @@ func (b *Batch) Partition() *Partition { return b.p }
 
 // Set adds a state record that belongs to the batch as a whole.
 func (b *Batch) Set(key string, value []byte) {
-	b.Records = append(b.Records, Record{Key: key, Value: value})
+	b.Records = append(b.Records, Record{Key: key, Value: b.p.store.cfg.Formats.stored(key, value)})
 }
 
 // Take folds a prefix of the queue: as many effects as fit into about maxBytes and maxRecords, at least one. It gives nil when
@@ -80,6 +81,8 @@ func (f *folder) add(e *Effect) {
 			f.set(m.Key, nil)
 		case OpAppend, OpDrop:
 			f.touch(m.Key)
+		case OpNote:
+			f.batch.notes = append(f.batch.notes, *m)
 		}
 	}
 	for i := range e.Outputs {
@@ -126,6 +129,10 @@ func (f *folder) finish(end uint64) error {
 	}
 	f.batch.Records = kept
 	f.finishLogs(end)
+	for i := range f.batch.Records {
+		r := &f.batch.Records[i]
+		r.Value = f.batch.p.store.cfg.Formats.stored(r.Key, r.Value)
+	}
 	return nil
 }
 
@@ -168,10 +175,10 @@ func (s *Store) Commit(settlements []Settlement) error {
 		if st.Batch.p.isGone() {
 			continue
 		}
-		if err := putRecords(b, st.Batch.p.id, st.Batch.Records); err != nil {
+		if err := s.putRecords(b, st.Batch.p.id, st.Batch.Records, st.Position); err != nil {
 			return err
 		}
-		if err := b.Set(positionKey(st.Batch.p.id), st.Position.encode(), nil); err != nil {
+		if err := putNotes(b, st.Batch.notes); err != nil {
 			return fmt.Errorf("commit to state store: %w", err)
 		}
 	}
@@ -189,7 +196,7 @@ func settledBytes(settlements []Settlement) int {
 	n := 1 << 10
 	for _, st := range settlements {
 		for i := range st.Batch.Records {
-			n += len(st.Batch.Records[i].Key) + len(st.Batch.Records[i].Value) + 24
+			n += 2*len(st.Batch.Records[i].Key) + len(st.Batch.Records[i].Value) + 24
 		}
 		n += 128
 	}
@@ -240,5 +247,6 @@ func (p *Partition) settleMutationLocked(m *Mutation, b *Batch) {
 		l.settled += b.logs[m.Key]
 		delete(b.logs, m.Key)
 		l.pending = slices.DeleteFunc(l.pending, func(c chunk) bool { return c.effect < p.mu.base })
+	case OpNote:
 	}
 }

@@ -16,6 +16,8 @@ const (
 	OpAppend
 	// OpDrop removes the log Key with all its records. Nothing may be appended to it afterwards.
 	OpDrop
+	// OpNote is made by Note.Done.
+	OpNote
 )
 
 // Mutation changes one key of a partition, or one log. Neither Key nor Value may be changed after it was added.

@@ -3,7 +3,6 @@ package statestore
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,25 +10,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Format is the version byte that every stored value starts with.
-const Format byte = 1
-
-// ErrFormat says that a value was written by a release that this one cannot read.
-var ErrFormat = errors.New("the value has an unknown format version; a newer release wrote it")
-
-// Body returns the value without its version byte.
-func Body(value []byte) ([]byte, error) {
-	if len(value) == 0 || value[0] != Format {
-		return nil, ErrFormat
-	}
-	return value[1:], nil
-}
-
 // Pebble keys are the partition (4 bytes, big endian), a byte that says whether the key is ours alone or also in the
 // changelog, and the state key.
 const (
 	spaceLocal byte = 0
 	spaceState byte = 1
+	// spaceNotes is ours alone: what is to expire, by the hour.
+	spaceNotes byte = 2
 )
 
 func stateKey(partition int32, key string) []byte {

@@ -102,6 +102,7 @@ func (p *Partition) overlayLocked(m *Mutation, effect uint64) {
 	case OpDrop:
 		l := p.mu.logs[m.Key]
 		l.dropped, l.dropper = true, effect
+	case OpNote: // Notes are read by who expires what they name, and no one else writes to them.
 	}
 }
 

@@ -24,11 +24,16 @@ type Position struct {
 	At time.Time
 }
 
-const positionSize = 1 + 16 + 8 + 4 + 8 + 8 + 8
+const (
+	positionSize = 1 + 16 + 8 + 4 + 8 + 8 + 8
+	// localFormat is the version of all that stands in Pebble alone, positions and notes. When it changes, or is not known, the
+	// partition is restored from its changelog, so nothing here needs to be read by another release.
+	localFormat byte = 1
+)
 
 func (p Position) encode() []byte {
 	b := make([]byte, 0, positionSize)
-	b = append(b, Format)
+	b = append(b, localFormat)
 	b = append(b, p.ChangelogID[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.ChangelogNext)) //nolint:gosec // Stored as two's complement.
 	b = binary.BigEndian.AppendUint32(b, uint32(p.LeaderEpoch))   //nolint:gosec // Stored as two's complement.
@@ -38,7 +43,7 @@ func (p Position) encode() []byte {
 }
 
 func decodePosition(b []byte) (Position, error) {
-	if len(b) != positionSize || b[0] != Format {
+	if len(b) != positionSize || b[0] != localFormat {
 		return Position{}, ErrFormat
 	}
 	var p Position

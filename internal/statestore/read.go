@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -24,6 +25,34 @@ func (p *Partition) Get(key string) ([]byte, bool, error) {
 	return p.store.get(p.id, key)
 }
 
+// Last returns the last key with a prefix, and its value; false when there is none.
+func (p *Partition) Last(prefix string) (key string, value []byte, found bool, err error) {
+	pending, err := p.pendingWith(prefix)
+	if err != nil {
+		return "", nil, false, err
+	}
+	deleted := make(map[string]bool)
+	for _, e := range slices.Backward(pending) {
+		if e.value != nil {
+			key, value, found = e.key, e.value, true
+			break
+		}
+		deleted[e.key] = true
+	}
+	err = p.store.scanBack(p.id, prefix, func(k string, v []byte) (more bool, err error) {
+		if found && k <= key {
+			return false, nil
+		}
+		if deleted[k] {
+			return true, nil
+		}
+		key, found = k, true
+		value, err = p.store.cfg.Formats.loaded(k, bytes.Clone(v))
+		return false, err
+	})
+	return key, value, found, err
+}
+
 // Scan calls visit for each key with the prefix, in order, newest values. Neither argument may be kept or changed. Logs are
 // not seen while they are pending.
 func (p *Partition) Scan(prefix string, visit func(key string, value []byte) error) error {
@@ -39,10 +68,13 @@ func (p *Partition) Scan(prefix string, visit func(key string, value []byte) err
 			pending = pending[1:]
 		}
 		if len(pending) > 0 && pending[0].key == key {
-			value, pending = pending[0].value, pending[1:]
-			if value == nil {
-				return nil
-			}
+			e := pending[0]
+			pending = pending[1:]
+			return e.visit(visit)
+		}
+		value, err := p.store.cfg.Formats.loaded(key, value)
+		if err != nil {
+			return err
 		}
 		return visit(key, value)
 	}, func() error {
@@ -98,7 +130,8 @@ func (s *Store) get(partition int32, key string) ([]byte, bool, error) {
 	if err := closer.Close(); err != nil {
 		return nil, false, fmt.Errorf("read %q of partition %d: %w", key, partition, err)
 	}
-	return out, true, nil
+	out, err = s.cfg.Formats.loaded(key, out)
+	return out, err == nil, err
 }
 
 func (s *Store) has(partition int32, key string) (bool, error) {
@@ -143,7 +176,31 @@ func (s *Store) scan(partition int32, prefix string, visit func(key string, valu
 	return done()
 }
 
-// Scan visits the committed state of a partition that need not be attached.
+// scanBack visits the committed keys with the prefix from the last on, until visit has enough.
+func (s *Store) scanBack(partition int32, prefix string, visit func(key string, value []byte) (more bool, err error)) (err error) {
+	lower := stateKey(partition, prefix)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: prefixEnd(lower)})
+	if err != nil {
+		return fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, err)
+	}
+	defer func() {
+		if cerr := it.Close(); cerr != nil && err == nil {
+			err = fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, cerr)
+		}
+	}()
+	for ok := it.Last(); ok; ok = it.Prev() {
+		v, verr := it.ValueAndErr()
+		if verr != nil {
+			return fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, verr)
+		}
+		if more, err := visit(string(it.Key()[5:]), v); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// Scan visits the committed state of a partition that need not be attached, values as they are stored.
 func (s *Store) Scan(partition int32, prefix string, visit func(key string, value []byte) error) error {
 	return s.scan(partition, prefix, visit, func() error { return nil })
 }

@@ -13,15 +13,12 @@ type Record struct {
 }
 
 // Restore applies changelog records, in order, and the position after them, in one batch. It is for partitions that are not
-// attached.
+// attached. A value in an unknown format is a *FormatError: this release must not have the partition.
 func (s *Store) Restore(partition int32, records []Record, pos Position) error {
 	b := s.db.NewBatch()
 	defer b.Close() //nolint:errcheck // Close of a committed batch has no error to give.
-	if err := putRecords(b, partition, records); err != nil {
+	if err := s.putRecords(b, partition, records, pos); err != nil {
 		return err
-	}
-	if err := b.Set(positionKey(partition), pos.encode(), nil); err != nil {
-		return fmt.Errorf("restore partition %d: %w", partition, err)
 	}
 	if err := b.Commit(pebble.NoSync); err != nil {
 		return fmt.Errorf("restore partition %d: %w", partition, err)
@@ -38,11 +35,32 @@ func (s *Store) Wipe(partition int32) error {
 	return nil
 }
 
-func putRecords(b *pebble.Batch, partition int32, records []Record) error {
+// putRecords adds records, the notes that they make, and the position after them to a Pebble batch.
+func (s *Store) putRecords(b *pebble.Batch, partition int32, records []Record, pos Position) error {
+	var aging notes
 	for _, r := range records {
 		if err := putRecord(b, stateKey(partition, r.Key), r.Value); err != nil {
 			return fmt.Errorf("apply a record of partition %d: %w", partition, err)
 		}
+		if r.Value == nil {
+			continue
+		}
+		value, err := s.cfg.Formats.loaded(r.Key, r.Value)
+		if err != nil {
+			return fmt.Errorf("apply a record of partition %d: %w", partition, err)
+		}
+		if s.cfg.Age == nil {
+			continue
+		}
+		if a, ages := s.cfg.Age(r.Key, value); ages {
+			aging.add(a)
+		}
+	}
+	if err := aging.put(b, partition, pos.ChangelogNext); err != nil {
+		return fmt.Errorf("note what is to expire in partition %d: %w", partition, err)
+	}
+	if err := b.Set(positionKey(partition), pos.encode(), nil); err != nil {
+		return fmt.Errorf("apply the position of partition %d: %w", partition, err)
 	}
 	return nil
 }

@@ -39,6 +39,11 @@ type Config struct {
 	MemTableBytes uint64
 	// RecordBytes bounds one changelog record's value; 0 is 900 KiB. Logs are split at it.
 	RecordBytes int
+	// Age says how a value ages; nothing does when it is nil or gives false. It is called for each value that is written, and is
+	// part of what the local state means: with another, the partition is to be restored.
+	Age func(key string, value []byte) (Aged, bool)
+	// Formats are the versions of stored values; the zero value is this release's.
+	Formats Formats
 	// FS is the file system; nil is the operating system's.
 	FS vfs.FS
 	// Logger takes what Pebble has to say.
@@ -58,6 +63,7 @@ func (c Config) withDefaults() Config {
 	if c.RecordBytes == 0 {
 		c.RecordBytes = 900 << 10
 	}
+	c.Formats = c.Formats.withDefaults()
 	if c.FS == nil {
 		c.FS = vfs.Default
 	}
@@ -78,6 +84,9 @@ type Store struct {
 // files are damaged is moved aside, since the changelog has everything, and an empty store is opened.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
+	if err := cfg.Formats.validate(); err != nil {
+		return nil, err
+	}
 	s, err := open(cfg)
 	if err == nil || !errors.Is(err, errDamaged) {
 		return s, err
@@ -130,13 +139,17 @@ func refused(err error) bool {
 	return false
 }
 
+// diskFormat is the version of Pebble's own files. It only goes up, and a release whose Pebble does not know it cannot open them: it
+// moves them aside and restores. So it is raised a release after Pebble was, and not by an upgrade of the library.
+const diskFormat = pebble.FormatValueSeparation
+
 func pebbleOptions(cfg Config, lock *pebble.Lock) *pebble.Options {
 	opts := &pebble.Options{
 		CacheSize:                   cfg.CacheBytes,
 		FS:                          cfg.FS,
 		Comparer:                    comparer(),
 		Lock:                        lock,
-		FormatMajorVersion:          pebble.FormatNewest,
+		FormatMajorVersion:          diskFormat,
 		MemTableSize:                cfg.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       20,
