@@ -22,7 +22,7 @@ type testFound struct {
 }
 
 // testHandler is a handler with one agent, whose scripted model asks for the reading tool look three times and then answers.
-func testHandler(tb testing.TB, telemetry *Telemetry) *handler {
+func testHandler(tb testing.TB, telemetry *Telemetry, change ...func(*dedupe.Config)) *handler {
 	tb.Helper()
 	dir := tb.TempDir()
 	step := "      - text: I look.\n        pad: 500\n        calls: [{name: look, arguments: {query: a question}}]\n"
@@ -55,10 +55,14 @@ func testHandler(tb testing.TB, telemetry *Telemetry) *handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	codec, err := dedupe.NewCodec(dedupe.Config{
+	cfg := dedupe.Config{
 		App: "bench", Worker: "bench", ToolTopic: "tool-events", TurnTopic: "turn-events", ToolEncoder: encoder, TurnEncoder: encoder,
 		RecordBytes: valueBudget(s), Now: time.Now,
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	codec, err := dedupe.NewCodec(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}

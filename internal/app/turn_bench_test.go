@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lathe-run/lathe/internal/consumer"
+	"github.com/lathe-run/lathe/internal/dedupe"
 	"github.com/lathe-run/lathe/internal/statestore"
 	"github.com/lathe-run/lathe/schemas"
 )
@@ -19,7 +20,7 @@ func BenchmarkTurn(b *testing.B) {
 		b.Fatal(err)
 	}
 	h := testHandler(b, telemetry)
-	store, err := statestore.Open(statestore.Config{Dir: b.TempDir()})
+	store, err := statestore.Open(statestore.Config{Dir: b.TempDir(), Age: dedupe.Age})
 	if err != nil {
 		b.Fatal(err)
 	}

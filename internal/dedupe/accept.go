@@ -67,7 +67,7 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 // Known reports whether there is something to do for a turn other than to begin it: it is under way, has ended, or a cancel has
 // overtaken it.
 func (s *Store) Known(turnID, session string) (bool, error) {
-	if s.noted(s.mu.underWay, turnID) || s.noted(s.mu.cancels, cancelKey(turnID, session)) {
+	if s.isUnderWay(turnID) || s.overtaken(cancelKey(turnID, session)) {
 		return true, nil
 	}
 	ended, err := s.ended(turnID)

@@ -63,7 +63,7 @@ func (s *Store) overtook(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.cancels[key] = struct{}{}
-	s.keepLocked(key)
+	delete(s.mu.expiring, key)
 }
 
 func (s *Store) overtaken(key string) bool {

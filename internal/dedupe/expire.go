@@ -34,12 +34,15 @@ func Age(key string, value []byte) (statestore.Aged, bool) {
 
 // needs is what a turn under way must find in the state: neither its session nor its agent's configuration expires under it.
 type needs struct {
-	session string // its history's prefix
-	agent   string // the key of its configuration
+	session   string
+	agentHash []byte
 }
 
-func needsOf(a *fact.Accepted) needs {
-	return needs{session: historyPrefix(a.SessionID), agent: agentKey(a.AgentHash)}
+func needsOf(a *fact.Accepted) needs { return needs{session: a.SessionID, agentHash: a.AgentHash} }
+
+// names are what is needed as an expiry names it.
+func (n needs) names() [2]string {
+	return [...]string{historyPrefix(n.session), agentKey(n.agentHash)}
 }
 
 // begun notes that a turn is under way before anything of the state is read for it: what it needs is not to expire any more.
@@ -47,7 +50,11 @@ func (s *Store) begun(turnID string, n needs) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.underWay[turnID] = n
-	s.keepLocked(n.session, n.agent)
+	if len(s.mu.expiring) > 0 { // Which is seldom: most turns make no names.
+		for _, name := range n.names() {
+			delete(s.mu.expiring, name)
+		}
+	}
 }
 
 func (s *Store) over(turnID string) {
@@ -61,13 +68,6 @@ func (s *Store) isUnderWay(turnID string) bool {
 	defer s.mu.Unlock()
 	_, under := s.mu.underWay[turnID]
 	return under
-}
-
-// keepLocked takes names back from an expiry that has them in hand.
-func (s *Store) keepLocked(names ...string) {
-	for _, name := range names {
-		delete(s.mu.expiring, name)
-	}
 }
 
 // expireNames is how many names one effect expires at most. The committer looks each of its keys up, so an effect costs it about a
@@ -193,7 +193,9 @@ func (s *Store) claim(names []string) (free, needed []string) {
 	defer s.mu.Unlock()
 	inUse := make(map[string]struct{}, 2*len(s.mu.underWay))
 	for _, n := range s.mu.underWay {
-		inUse[n.session], inUse[n.agent] = struct{}{}, struct{}{}
+		for _, name := range n.names() {
+			inUse[name] = struct{}{}
+		}
 	}
 	for _, name := range names {
 		if _, used := inUse[name]; used {
