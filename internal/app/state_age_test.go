@@ -76,7 +76,7 @@ func TestState_ShrinksToNothingWhenAllHasExpired(t *testing.T) {
 				b.wantEnds(2, "s0-t0")
 				b.wantEnds(1, all[1:]...)
 
-				<-time.After(keepSessions - keepTurns)
+				<-time.After(keepTurns + slack)
 				for _, key := range b.keys() {
 					if !strings.HasPrefix(key, "hs0/") {
 						t.Errorf("%s is still there: only the session that had a turn may be", key)
@@ -86,7 +86,7 @@ func TestState_ShrinksToNothingWhenAllHasExpired(t *testing.T) {
 					t.Errorf("the session that had another turn has %d turns, want 6", n)
 				}
 
-				<-time.After(keepTurns + slack)
+				<-time.After(keepSessions - keepTurns)
 				if keys := b.keys(); len(keys) != 0 {
 					t.Errorf("in the end the state has %q", keys)
 				}

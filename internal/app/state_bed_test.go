@@ -31,8 +31,8 @@ import (
 const (
 	statePartitions = 4
 	// keepTurns and keepSessions are the retentions of the bed.
-	keepTurns    = 2 * time.Hour
-	keepSessions = 5 * time.Hour
+	keepTurns    = 90 * time.Minute
+	keepSessions = 3 * time.Hour
 )
 
 // stateBed is a fake cluster in a bubble, for workers that are whole but for the process around them.
@@ -121,8 +121,8 @@ func (b *stateBed) start(name string, disk vfs.FS, formats statestore.Formats) *
 	}
 	w, err := consumer.New(consumer.Config{
 		Turns: b.topics["turns"], Changelog: b.topics["changelog"], DeadLetters: b.topics["dlq"],
-		Outputs: []consumer.Topic{b.topics["tool-events"], b.topics["turn-events"]}, Group: "app", FetchMaxWait: 2 * time.Second,
-		DrainBudget: 5 * time.Second, SessionTimeout: 6 * time.Second, HeartbeatInterval: time.Second,
+		Outputs: []consumer.Topic{b.topics["tool-events"], b.topics["turn-events"]}, Group: "app", FetchMaxWait: 10 * time.Second,
+		DrainBudget: 5 * time.Second, SessionTimeout: 30 * time.Second, HeartbeatInterval: 5 * time.Second,
 		Txn: txn.Config{App: "app", Instance: name, Incarnation: incarnation(), TransactionVersion: 2},
 	}, consumer.Deps{
 		Handler: h, Decoder: schemas.NewDecoder(schemas.DecoderOptions{}), Store: store, NewClient: b.newClient, Logger: logger, Now: b.now,

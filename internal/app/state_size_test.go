@@ -27,6 +27,7 @@ func BenchmarkStateSize(b *testing.B) {
 }
 
 func measureState(b *testing.B, sessions bool) {
+	b.Helper()
 	dir := b.TempDir()
 	store, err := statestore.Open(statestore.Config{Dir: dir, Age: dedupe.Age})
 	if err != nil {

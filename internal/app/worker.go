@@ -140,7 +140,7 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 		return nil, err
 	}
 	store, err := statestore.Open(statestore.Config{ //nolint:contextcheck // Pebble reports damage from goroutines of its own.
-		Dir: s.DataDir, RecordBytes: valueBudget(s), Age: dedupe.Age, Formats: statestore.Formats{Write: byte(s.StateFormat)},
+		Dir: s.DataDir, RecordBytes: valueBudget(s), Age: dedupe.Age, Formats: statestore.Formats{Write: byte(s.StateFormat)}, //nolint:gosec // Bounded by its tag.
 		Logger: w.logger.With(slog.String("component", "statestore")),
 	})
 	if err != nil {

@@ -23,13 +23,13 @@ func (w *Worker) expire(ctx context.Context) {
 			return
 		}
 		for _, p := range w.all() {
-			p.expire(ctx)
+			p.expire()
 		}
 	}
 }
 
 // expire counts as one that adds effects, so that a drain waits for it; it stops with the intake.
-func (p *partition) expire(ctx context.Context) {
+func (p *partition) expire() {
 	if p.is() != stateRunning || !p.enter() {
 		return
 	}
@@ -40,10 +40,10 @@ func (p *partition) expire(ctx context.Context) {
 	}
 	n, err := e.Expire(p.intake)
 	if n > 0 {
-		p.w.metrics.expired.Add(ctx, int64(n))
+		p.w.metrics.expired.Add(p.ctx, int64(n))
 	}
 	if err != nil && p.intake.Err() == nil && !errors.Is(err, statestore.ErrGone) {
-		p.halt(ctx, fmt.Errorf("expire state of partition %d: %w", p.id, err))
+		p.halt(p.ctx, fmt.Errorf("expire state of partition %d: %w", p.id, err))
 	}
 }
 

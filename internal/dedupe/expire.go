@@ -101,10 +101,7 @@ func (s *Store) Expire(ctx context.Context) (int, error) {
 func (s *Store) expireClass(ctx context.Context, class byte, before time.Time) (int, error) {
 	sweep := sweep{store: s, before: before}
 	var note statestore.Note
-	for {
-		if ctx.Err() != nil {
-			return sweep.expired, nil
-		}
+	for ctx.Err() == nil {
 		next, found, err := s.state.NextNote(class, before, note)
 		if err != nil {
 			return sweep.expired, err
@@ -117,6 +114,7 @@ func (s *Store) expireClass(ctx context.Context, class byte, before time.Time) (
 			return sweep.expired, err
 		}
 	}
+	return sweep.expired, nil
 }
 
 // sweep gathers effects of an expiry.
@@ -149,13 +147,11 @@ type doneNote struct {
 // between, what is gone already is not found again.
 func (w *sweep) note(ctx context.Context, n statestore.Note) error {
 	left := &[]string{}
-	for names := n.Names; len(names) > 0; {
+	names := n.Names
+	for len(names) > 0 && ctx.Err() == nil {
 		if w.names >= expireNames {
 			if err := w.flush(ctx); err != nil {
 				return err
-			}
-			if ctx.Err() != nil {
-				return nil
 			}
 		}
 		piece := names[:min(len(names), expireNames-w.names)]
@@ -164,7 +160,7 @@ func (w *sweep) note(ctx context.Context, n statestore.Note) error {
 			return err
 		}
 	}
-	if len(*left) < len(n.Names) {
+	if len(names) == 0 && len(*left) < len(n.Names) {
 		w.done = append(w.done, doneNote{note: n, left: left})
 	}
 	return nil

@@ -93,13 +93,6 @@ func (b *bed) tryOpen() (err error) {
 	return b.tryAttach()
 }
 
-func (b *bed) attach() {
-	b.t.Helper()
-	if err := b.tryAttach(); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 // tryAttach opens the partition; the state may be one that this release cannot read.
 func (b *bed) tryAttach() (err error) {
 	b.t.Helper()

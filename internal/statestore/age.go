@@ -64,7 +64,7 @@ func parseNames(b []byte) ([]string, error) {
 	var out []string
 	for len(b) > 0 {
 		size, n := binary.Uvarint(b)
-		if n <= 0 || size > uint64(len(b)-n) {
+		if n <= 0 || size > uint64(len(b)-n) { //nolint:gosec // What was read is not longer than what there is.
 			return nil, errNote
 		}
 		end := n + int(size) //nolint:gosec // Bounded by the slice.

@@ -55,10 +55,10 @@ func stateOf(t *testing.T, s *Store, id int32) map[string]string {
 	return out
 }
 
-// writes commits some state of one release and returns the changelog of it.
-func writes(t *testing.T, s *Store, id int32, name string) []Record {
+// writes commits some state of one release to partition 1 and returns the changelog of it.
+func writes(t *testing.T, s *Store, name string) []Record {
 	t.Helper()
-	p := attach(s, id)
+	p := attach(s, 1)
 	defer p.Detach()
 	add(t, p, effect(set("k-"+name, name+" value"), set("k-shared", "by "+name), app("log", name+",")))
 	b := take(t, p)
@@ -85,7 +85,7 @@ func TestFormats_ReleasesReadEachOther(t *testing.T) {
 				if err != nil {
 					t.Fatalf("Open: %v", err)
 				}
-				log := writes(t, a, 1, first)
+				log := writes(t, a, first)
 				for _, r := range log {
 					if r.Value[0] != 1 {
 						t.Errorf("%s is written in format %d, want 1", r.Key, r.Value[0])
@@ -117,12 +117,12 @@ func TestFormats_NewFormatIsWrittenWhenToldTo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
-	log := writes(t, a, 1, "old")
+	log := writes(t, a, "old")
 	if err := a.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
 	b := openStore(t, Config{FS: fs, Formats: nextFormats(2)})
-	records := writes(t, b, 1, "new")
+	records := writes(t, b, "new")
 	for _, r := range records {
 		if r.Value[0] != 2 {
 			t.Errorf("%s is written in format %d, want 2", r.Key, r.Value[0])
@@ -154,7 +154,7 @@ func TestFormats_UnknownVersionIsRefusedByName(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
-	log := writes(t, a, 1, "new")
+	log := writes(t, a, "new")
 	if err := a.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}

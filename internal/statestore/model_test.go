@@ -35,6 +35,7 @@ func (v view) apply(e *Effect) {
 			v.logs[m.Key] += string(m.Value)
 		case OpDrop:
 			delete(v.logs, m.Key)
+		case OpNote: // Seen by nobody who reads.
 		}
 	}
 }
