@@ -115,7 +115,7 @@ type running struct {
 // start starts a worker that goes on from the disk of the last one. It is drained with the test, or by stop.
 func (b *bubble) start() *running {
 	b.t.Helper()
-	store, err := statestore.Open(statestore.Config{Dir: "state", FS: b.fs})
+	store, err := statestore.Open(statestore.Config{Dir: "state", FS: b.fs, Age: dedupe.Age})
 	must(b.t, err)
 	b.workers++
 	logger := slog.New(slog.DiscardHandler)

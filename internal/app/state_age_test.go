@@ -14,7 +14,7 @@ import (
 // slack is what expiry takes beside the retention: what is kept is kept to the hour, and looked at every minute.
 const slack = time.Hour + 5*time.Minute
 
-func turnsOf(session string, n int) []string {
+func idsOf(session string, n int) []string {
 	out := make([]string, n)
 	for i := range out {
 		out[i] = fmt.Sprintf("%s-t%d", session, i)
@@ -50,8 +50,8 @@ func TestState_ShrinksToNothingWhenAllHasExpired(t *testing.T) {
 				var all []string
 				for i := range 8 {
 					session := fmt.Sprint("s", i)
-					b.send(session, turnsOf(session, 5)...)
-					all = append(all, turnsOf(session, 5)...)
+					b.send(session, idsOf(session, 5)...)
+					all = append(all, idsOf(session, 5)...)
 				}
 				b.handled()
 				b.wantEnds(1, all...)
@@ -104,7 +104,7 @@ func TestState_OutlivesAClockThatJumps(t *testing.T) {
 		disk := vfs.NewMem()
 		w := b.start("w", disk, statestore.Formats{})
 		b.running(w)
-		b.ask("s1", turnsOf("s1", 3)...)
+		b.ask("s1", idsOf("s1", 3)...)
 		for i, jump := range []time.Duration{9 * 365 * 24 * time.Hour, -400 * 24 * time.Hour, 9 * 365 * 24 * time.Hour} {
 			b.ahead.Store(int64(jump))
 			<-time.After(10 * time.Minute)
@@ -116,9 +116,9 @@ func TestState_OutlivesAClockThatJumps(t *testing.T) {
 			other := fmt.Sprint("other", i)
 			b.ask(other, other+"-t0")
 			<-time.After(10 * time.Minute)
-			b.send("s1", turnsOf("s1", 3)...)
+			b.send("s1", idsOf("s1", 3)...)
 			b.handled()
-			b.wantEnds(1, turnsOf("s1", 3)...)
+			b.wantEnds(1, idsOf("s1", 3)...)
 		}
 		b.ahead.Store(0)
 		<-time.After(keepSessions + slack)
