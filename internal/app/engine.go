@@ -44,6 +44,8 @@ type EngineDeps struct {
 	Telemetry *Telemetry
 	// Status takes what tools say about their progress; nil drops it.
 	Status func(ctx context.Context, inv fact.Invocation, ref fact.Ref, text string)
+	// Now is the clock of turns; nil is time.Now.
+	Now func() time.Time
 	// ModelTransport carries model requests; nil is the default.
 	ModelTransport http.RoundTripper
 }
@@ -51,6 +53,9 @@ type EngineDeps struct {
 // NewEngine binds everything and runs nothing. All that is wrong with the tools of all agents is one
 // *tools.RegistrationError.
 func NewEngine(s *Settings, m *Manifest, p Program, deps EngineDeps) (*Engine, error) {
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
 	models, err := newModels(m, deps)
 	if err != nil {
 		return nil, fmt.Errorf("configure the models: %w", err)
@@ -82,7 +87,7 @@ func (e *Engine) bind(name string, a ManifestAgent, bound *tools.Bound, deps Eng
 		},
 		ContinueOnUnknown: a.OnUnknownOutcome == "continue", FailOnToolError: a.OnToolError == "fail",
 	}
-	loop := turn.New(turn.Config{Worker: deps.Worker, Now: time.Now, CheckOutput: tools.CheckAnswer, Logger: deps.Logger},
+	loop := turn.New(turn.Config{Worker: deps.Worker, Now: deps.Now, CheckOutput: tools.CheckAnswer, Logger: deps.Logger},
 		tracedModel{deps.Telemetry, e.models}, agentTools{bound, deps.Telemetry, deps.Status})
 	return &boundAgent{config: config, tools: bound, loop: loop}
 }

@@ -26,8 +26,26 @@ import (
 type RunOptions struct {
 	// Hooks are called around the steps of the commit cycle.
 	Hooks consumer.Hooks
+	// Now is the time that is stored, and that turns' deadlines are held against; nil is time.Now.
+	Now func() time.Time
+	// Store may change how the state store is opened, Consumer what the consumer works with. Nil changes nothing.
+	Store    func(*statestore.Config)
+	Consumer func(*consumer.Deps)
 	// StopNow ends the worker at once when it is closed: no drain, like a second signal.
 	StopNow <-chan struct{}
+}
+
+func (o RunOptions) withDefaults() RunOptions {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Store == nil {
+		o.Store = func(*statestore.Config) {}
+	}
+	if o.Consumer == nil {
+		o.Consumer = func(*consumer.Deps) {}
+	}
+	return o
 }
 
 // worker is a process that is being wired, in the order that things are opened. Each has its close.
@@ -54,6 +72,7 @@ const closeBudget = 5 * time.Second
 // *tools.RegistrationError says what cannot be bound; nothing ran then.
 func Run(ctx context.Context, s *Settings, m *Manifest, p Program, logger *slog.Logger, opts RunOptions) (err error) {
 	relaxGC()
+	opts = opts.withDefaults()
 	w := &worker{settings: s, program: p, logger: logger, instance: instanceOf(s), incarnation: incarnation()}
 	defer func() { err = errors.Join(err, w.close(ctx)) }()
 	if w.telemetry, err = StartTelemetry(ctx, s.App, p.Version, w.instance); err != nil {
@@ -61,7 +80,9 @@ func Run(ctx context.Context, s *Settings, m *Manifest, p Program, logger *slog.
 	}
 	w.onClose(w.telemetry.Shutdown)
 	w.status = &statusSink{}
-	w.engine, err = NewEngine(s, m, p, EngineDeps{Logger: logger, Worker: w.process(), Telemetry: w.telemetry, Status: w.status.emit})
+	w.engine, err = NewEngine(s, m, p, EngineDeps{
+		Logger: logger, Worker: w.process(), Telemetry: w.telemetry, Status: w.status.emit, Now: opts.Now,
+	})
 	if err != nil {
 		return err
 	}
@@ -135,14 +156,16 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 	if err != nil {
 		return nil, err
 	}
-	codec, err := w.codec(ctx, registry)
+	codec, err := w.codec(ctx, registry, opts.Now)
 	if err != nil {
 		return nil, err
 	}
-	store, err := statestore.Open(statestore.Config{ //nolint:contextcheck // Pebble reports damage from goroutines of its own.
+	local := statestore.Config{
 		Dir: s.DataDir, RecordBytes: valueBudget(s), Age: dedupe.Age, Formats: statestore.Formats{Write: byte(s.StateFormat)}, //nolint:gosec // Bounded by its tag.
 		Logger: w.logger.With(slog.String("component", "statestore")),
-	})
+	}
+	opts.Store(&local)
+	store, err := statestore.Open(local) //nolint:contextcheck // Pebble reports damage from goroutines of its own.
 	if err != nil {
 		return nil, err
 	}
@@ -151,14 +174,16 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 		return nil, err
 	}
 	w.onClose(w.status.close)
-	return consumer.New(consumerConfig(s, w.instance, w.incarnation, w.topics, w.caps), consumer.Deps{
+	deps := consumer.Deps{
 		Handler: newHandler(w.engine, codec, w.telemetry, s.App, w.logger),
 		Decoder: NewDecoder(s, registry), Store: store, NewClient: w.kafka.NewClient,
-		Logger: w.logger.With(slog.String("component", "consumer")), Meter: w.telemetry.Meter(), Hooks: opts.Hooks,
-	})
+		Logger: w.logger.With(slog.String("component", "consumer")), Meter: w.telemetry.Meter(), Hooks: opts.Hooks, Now: opts.Now,
+	}
+	opts.Consumer(&deps)
+	return consumer.New(consumerConfig(s, w.instance, w.incarnation, w.topics, w.caps), deps)
 }
 
-func (w *worker) codec(ctx context.Context, registry *kafka.Registry) (*dedupe.Codec, error) {
+func (w *worker) codec(ctx context.Context, registry *kafka.Registry, now func() time.Time) (*dedupe.Codec, error) {
 	s, enc := w.settings, w.settings.Encoding.Resolved()
 	toolEvents, err := NewEncoder(ctx, s, registry, w.topics.ToolEvents.Name, enc.ToolEvents, schemas.RecordToolEvent)
 	if err != nil {
@@ -170,7 +195,7 @@ func (w *worker) codec(ctx context.Context, registry *kafka.Registry) (*dedupe.C
 	}
 	return dedupe.NewCodec(dedupe.Config{
 		App: s.App, Worker: w.instance, Process: w.process(), ToolTopic: w.topics.ToolEvents.Name, TurnTopic: w.topics.TurnEvents.Name,
-		ToolEncoder: toolEvents, TurnEncoder: turnEvents, RecordBytes: valueBudget(s), Now: time.Now,
+		ToolEncoder: toolEvents, TurnEncoder: turnEvents, RecordBytes: valueBudget(s), Now: now,
 		TurnRetention: s.DedupeRetention, SessionRetention: s.SessionRetention,
 		SessionTurns: s.SessionTurns, SessionBytes: int(s.SessionBytes),
 	})

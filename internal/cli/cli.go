@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lathe-run/lathe/internal/app"
-	"github.com/lathe-run/lathe/internal/consumer"
 	"github.com/lathe-run/lathe/internal/tools"
 )
 
@@ -38,8 +37,8 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	// Environ is the environment as os.Environ gives it.
 	Environ []string
-	// Hooks are called around the steps of the commit cycle; only test programs set them.
-	Hooks consumer.Hooks
+	// Options are how the run command runs a worker, save for its signals; only test programs set them.
+	Options app.RunOptions
 	// Careless makes the demo's refund run twice; only the demo's own test sets it, to see the demo fail.
 	Careless bool
 }

@@ -41,7 +41,9 @@ func runWorker(ctx context.Context, p app.Program, env Env) error {
 	}
 	ctx, stopNow, release := signals(ctx)
 	defer release()
-	return app.Run(ctx, s, m, p, newLogger(s, env), app.RunOptions{StopNow: stopNow, Hooks: env.Hooks})
+	opts := env.Options
+	opts.StopNow = stopNow
+	return app.Run(ctx, s, m, p, newLogger(s, env), opts)
 }
 
 // signals returns a context that ends at the first signal, and a channel that is closed at the second.

@@ -109,7 +109,7 @@ func (l *Loop) Run(ctx context.Context, t *Turn) (err error) {
 			err = r.end(failed(schemas.CodeInternal, "the worker failed while it ran this turn"))
 		}
 	}()
-	ctx, cancel := context.WithDeadlineCause(ctx, r.deadline(), errDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.deadline().Sub(l.cfg.Now()), errDeadline)
 	defer cancel()
 	v, err := r.steps(ctx)
 	if err != nil {

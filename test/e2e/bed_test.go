@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/lathe-run/lathe/schemas"
+	"github.com/lathe-run/lathe/test/internal/proc"
 	"github.com/lathe-run/lathe/test/kafka/kafkatest"
 )
 
@@ -120,16 +120,7 @@ func (b *bed) must(err error) {
 func (b *bed) environ(changes map[string]string) []string {
 	set := maps.Clone(b.settings)
 	maps.Copy(set, changes)
-	var out []string
-	for _, pair := range os.Environ() {
-		if !strings.HasPrefix(pair, "LATHE_") {
-			out = append(out, pair)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		out = append(out, name+"="+set[name])
-	}
-	return append(out, "GORACE=atexit_sleep_ms=0") // Else each child sleeps a second under the race detector.
+	return proc.Environ(set)
 }
 
 // turn is a request of a user, in a session; the script answers by the prefix of the id.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/lathe-run/lathe/internal/cli"
+	"github.com/lathe-run/lathe/test/internal/trap"
+	"github.com/lathe-run/lathe/test/internal/world"
 )
 
 // patience is how long anything may take on a busy machine before its test fails.
@@ -25,8 +27,8 @@ const (
 	envChild = "LATHE_TEST_CHILD"
 	// envDir is the folder that the tools share with the test: the ledger, and files that release calls.
 	envDir = "LATHE_TEST_DIR"
-	// envSignals says where the process signals itself, see parseTraps.
-	envSignals = "LATHE_TEST_SIGNALS"
+	// envSignals says where the process signals itself, see package trap.
+	envSignals = trap.Env
 	// envHost is the host name that a process in a namespace of its own gives itself.
 	envHost = "LATHE_TEST_HOST"
 )
@@ -43,15 +45,15 @@ func child() int {
 	if err := takeHostName(os.Getenv(envHost)); err != nil {
 		panic(err)
 	}
-	hooks, err := trapHooks(os.Getenv(envSignals))
+	hooks, err := trap.Hooks(os.Getenv(envSignals))
 	if err != nil {
 		panic(err)
 	}
-	w, err := openWorld(os.Getenv(envDir))
+	w, err := world.Open(os.Getenv(envDir))
 	if err != nil {
 		panic(err)
 	}
 	env := cli.OSEnv()
-	env.Hooks = hooks
+	env.Options.Hooks = hooks
 	return cli.Main(context.Background(), os.Args[1:], program(w), env)
 }

@@ -5,16 +5,8 @@ import (
 	"testing"
 
 	"github.com/lathe-run/lathe/schemas"
+	"github.com/lathe-run/lathe/test/internal/trap"
 )
-
-// points are before and after each numbered step of the commit cycle.
-func points() []string {
-	out := []string{"before:take"}
-	for _, step := range []string{"begin", "announce", "produce", "flush", "offsets", "check", "end"} {
-		out = append(out, "before:"+step, "after:"+step)
-	}
-	return append(out, "before:settle", "after:settle")
-}
 
 // sendMixed sends a handful of turns that read, that change something, and both, in sessions.
 func (b *bed) sendMixed() {
@@ -42,15 +34,14 @@ func (b *bed) sendAgain() {
 // is sent twice, once before and once after the crash.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
-	for i, point := range points() {
+	for i, point := range trap.Points() {
 		for _, passing := range passings123(newCluster(t), i) {
 			t.Run(fmt.Sprintf("%s/%d", point, passing), func(t *testing.T) {
 				t.Parallel()
 				b := newBed(t, newCluster(t))
 				b.createTurns()
 				b.sendMixed()
-				trap := fmt.Sprintf("kill:%s:%d", point, passing)
-				b.start("w-0", envSignals+"="+trap).awaitKilled()
+				b.start("w-0", fmt.Sprintf("%s=kill:%s:%d", envSignals, point, passing)).awaitKilled()
 				second := b.start("w-0")
 				r := b.reader()
 				r.allEnded()

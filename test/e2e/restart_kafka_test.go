@@ -72,11 +72,11 @@ func (b *bed) releaseMany() {
 func (b *bed) firstCallOf(p *process) time.Duration {
 	b.Helper()
 	var at time.Time
-	b.eventually("the worker "+p.name+" makes a call", func() (ok bool) {
+	b.eventually("the worker "+p.Process.Name+" makes a call", func() (ok bool) {
 		at, ok = b.firstBegunBy(p)
 		return ok
 	})
-	return at.Sub(p.began)
+	return at.Sub(p.Began)
 }
 
 // TestRestart_UnderTheConsumerProtocolWaitsForTheOldSession kills a worker whose instance id the group keeps until its session
@@ -188,8 +188,8 @@ func crashAndGoOn(t *testing.T, on *cluster, trap string) {
 func (b *bed) firstBegunBy(p *process) (time.Time, bool) {
 	b.Helper()
 	for _, e := range b.ledger() {
-		if e.what == "begin" && e.pid == p.cmd.Process.Pid {
-			return e.at, true
+		if e.What == "begin" && e.PID == p.PID() {
+			return e.At, true
 		}
 	}
 	return time.Time{}, false

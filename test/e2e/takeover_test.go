@@ -153,9 +153,9 @@ func TestOneInstanceIDTwice_NothingRunsTwice(t *testing.T) {
 			// is in doubt for the second then, and runs here alone. The oracle counts them.
 			own := 0
 			for _, e := range b.ledger()[calls:] {
-				if e.pid == first.cmd.Process.Pid {
+				if e.PID == first.PID() {
 					own++
-					t.Logf("the first process went on: %s %s of %s", e.key, e.what, e.tool)
+					t.Logf("the first process went on: %s %s of %s", e.Key, e.What, e.Tool)
 				}
 			}
 			if got := len(b.ledger()); got != calls+own+8 {

@@ -13,6 +13,7 @@ import (
 type metrics struct {
 	duration  metric.Float64Histogram
 	replaced  metric.Int64Counter
+	unknown   metric.Int64Counter
 	committed metric.MeasurementOption
 	aborted   metric.MeasurementOption
 }
@@ -23,14 +24,16 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		metric.WithExplicitBucketBoundaries(.001, .002, .003, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30))
 	replaced, err2 := meter.Int64Counter("lathe.commit.replaced_producers", metric.WithUnit("{producer}"),
 		metric.WithDescription("Transactional producers made anew after a failure."))
-	if err := errors.Join(err, err2); err != nil {
+	unknown, err3 := meter.Int64Counter("lathe.commit.unknown_outcomes", metric.WithUnit("{cycle}"),
+		metric.WithDescription("Commit cycles whose outcome the broker did not tell, so that it had to be found out."))
+	if err := errors.Join(err, err2, err3); err != nil {
 		return nil, fmt.Errorf("make the instruments: %w", err)
 	}
 	outcome := func(o Outcome) metric.MeasurementOption {
 		return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o.String())))
 	}
 	return &metrics{
-		duration: duration, replaced: replaced, committed: outcome(Committed), aborted: outcome(Aborted),
+		duration: duration, replaced: replaced, unknown: unknown, committed: outcome(Committed), aborted: outcome(Aborted),
 	}, nil
 }
 

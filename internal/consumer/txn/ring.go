@@ -117,6 +117,7 @@ func (r *Ring) settle(ctx context.Context, a *attempt, res *Result) error {
 		r.replace(ctx, a.slot, err)
 	case commitUnknown:
 		res.Resolved = true
+		r.metrics.unknown.Add(ctx, 1)
 		if err := r.decide(ctx, a, res); err != nil {
 			return err
 		}

@@ -1,4 +1,5 @@
-package e2e_test
+// Package trap makes a worker of the tests signal itself at a step of the commit cycle.
+package trap
 
 import (
 	"context"
@@ -50,8 +51,11 @@ func parseTraps(text string) ([]trap, error) {
 	return out, nil
 }
 
-// trapHooks are the hooks that make the traps snap.
-func trapHooks(text string) (consumer.Hooks, error) {
+// Env is the variable that test workers read their traps from; the settings take LATHE_TEST_ names as not theirs.
+const Env = "LATHE_TEST_SIGNALS"
+
+// Hooks are the hooks that make traps snap: one or several, with commas between. An empty text gives none.
+func Hooks(text string) (consumer.Hooks, error) {
 	traps, err := parseTraps(text)
 	if err != nil || len(traps) == 0 {
 		return consumer.Hooks{}, err
@@ -82,13 +86,13 @@ func (p *passings) pass(point string) {
 	p.mu.Unlock()
 	for _, t := range p.traps {
 		if t.point == point && t.n == n {
-			signalSelf(t.signal)
+			SignalSelf(t.signal)
 		}
 	}
 }
 
-// signalSelf sends the signal to this very thread, so that the process does not take another step before it is stopped.
-func signalSelf(s syscall.Signal) {
+// SignalSelf sends the signal to this very thread, so that the process does not take another step before it is stopped.
+func SignalSelf(s syscall.Signal) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Tgkill(os.Getpid(), unix.Gettid(), s); err != nil {
@@ -96,13 +100,11 @@ func signalSelf(s syscall.Signal) {
 	}
 }
 
-// takeHostName gives this process the host name, if there is one to take: it is in a namespace of its own then.
-func takeHostName(name string) error {
-	if name == "" {
-		return nil
+// Points are all places that a trap can be at: before and after each numbered step of the commit cycle.
+func Points() []string {
+	out := []string{"before:take"}
+	for step := txn.StepBegin; step <= txn.StepEnd; step++ {
+		out = append(out, "before:"+step.String(), "after:"+step.String())
 	}
-	if err := syscall.Sethostname([]byte(name)); err != nil {
-		return fmt.Errorf("take the host name %s: %w", name, err)
-	}
-	return nil
+	return append(out, "before:settle", "after:settle")
 }
