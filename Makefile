@@ -6,15 +6,25 @@ LINT    := GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $(GO) run github.c
 STRESS  ?= 200
 FUZZTIME ?= 60s
 BENCH_ARGS ?=
+# What the torture is given; see CONTRIBUTING.md.
+export TORTURE_SEED TORTURE_SEEDS TORTURE_MINUTES TORTURE_SECONDS TORTURE_ATTACKS TORTURE_PROTOCOL TORTURE_RATE TORTURE_KEEP
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-kafka demo bench bench-kafka stress fuzz lint fmt generate verify clean
+.PHONY: help build test test-kafka torture torture-ci demo bench bench-kafka stress fuzz lint fmt generate verify clean
 
 help: ## Say what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/worker
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/worker ./cmd/worker
+
+torture: ## Attack workers on three brokers of Apache Kafka for TORTURE_MINUTES (10); TORTURE_SEED and TORTURE_ATTACKS choose how
+	$(GO) build -o bin/torture ./test/torture/cmd/torture
+	bin/torture
+
+torture-ci: ## 90 seconds of it with fixed seeds, on one cluster
+	$(GO) build -o bin/torture ./test/torture/cmd/torture
+	TORTURE_SEEDS=1,2,3 TORTURE_SECONDS=30 bin/torture
 
 demo: ## Run the main job on a broker of its own, kill the worker in the middle of a refund, and show that all promises held
 	$(GO) run ./cmd/worker demo

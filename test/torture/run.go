@@ -46,7 +46,7 @@ func Judge(ctx context.Context, cfg Config, brokers Brokers, out io.Writer) (*Su
 	}
 	found := append(b.log.found(), e.Check()...)
 	b.verdict(found)
-	if len(found) == 0 {
+	if len(found) == 0 && !cfg.Keep {
 		_ = os.RemoveAll(b.dir) // What is left of it is in nobody's way.
 	}
 	return b.summary(e, found), found, nil

@@ -5,6 +5,9 @@
 //	                        |
 //	        reader, samples, ledger, local state  ->  oracle
 //
+// Attacks on workers and on brokers run side by side, each by a random stream of its own. What a worker does wrong while it is
+// attacked is noted at once, the rest is judged when all is done.
+//
 // An attack is one value with a function, in a file of its own; see Attack.
 package torture
 
@@ -38,6 +41,8 @@ type Config struct {
 	Rate int
 	// Bound is how long everything may take to be done after the last fault, 2 minutes by default.
 	Bound time.Duration
+	// Keep keeps the work folder even if nothing was found.
+	Keep bool
 	// Workers is how many there are, 3 by default.
 	Workers int
 }
@@ -139,6 +144,7 @@ func readPlan(getenv func(string) string) (plan, error) {
 		}
 		p.config.Rate = rate
 	}
+	p.config.Keep = getenv("TORTURE_KEEP") != ""
 	seeds := getenv("TORTURE_SEEDS")
 	if seeds == "" {
 		seeds = getenv("TORTURE_SEED")
