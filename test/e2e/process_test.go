@@ -56,7 +56,7 @@ func (p *process) wait() int {
 	select {
 	case <-p.Ended():
 	case <-time.After(patience):
-		p.Fatalf("worker %s does not end\n%s", p.Process.Name, p.tail())
+		p.Fatalf("worker %s does not end\n%s", p.Name, p.tail())
 	}
 	return p.Code()
 }
@@ -66,7 +66,7 @@ func (p *process) drain() {
 	p.Helper()
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != 0 {
-		p.Fatalf("worker %s did not drain: exit status %d\n%s", p.Process.Name, code, p.tail())
+		p.Fatalf("worker %s did not drain: exit status %d\n%s", p.Name, code, p.tail())
 	}
 }
 
@@ -74,14 +74,14 @@ func (p *process) drain() {
 func (p *process) awaitKilled() {
 	p.Helper()
 	if code := p.wait(); code != -int(syscall.SIGKILL) {
-		p.Fatalf("worker %s ended with %d, not by its trap\n%s", p.Process.Name, code, p.tail())
+		p.Fatalf("worker %s ended with %d, not by its trap\n%s", p.Name, code, p.tail())
 	}
 }
 
 // awaitStopped waits until the process has stopped.
 func (p *process) awaitStopped() {
 	p.Helper()
-	p.eventually("worker "+p.Process.Name+" stops", p.Stopped)
+	p.eventually("worker "+p.Name+" stops", p.Stopped)
 }
 
 // logged returns the first line of the log with the message, or nil.
@@ -93,7 +93,7 @@ func (p *process) probe(path string) (status int, body string) { return p.Probe(
 // ready waits until the worker says that it is.
 func (p *process) ready() *process {
 	p.Helper()
-	p.eventually("worker "+p.Process.Name+" is ready", func() bool {
+	p.eventually("worker "+p.Name+" is ready", func() bool {
 		status, _ := p.probe("/readyz")
 		return status == http.StatusOK
 	})
@@ -103,7 +103,7 @@ func (p *process) ready() *process {
 // awaitPartitions waits until the worker runs at least one partition.
 func (p *process) awaitPartitions() {
 	p.Helper()
-	p.eventually("worker "+p.Process.Name+" runs a partition", func() bool {
+	p.eventually("worker "+p.Name+" runs a partition", func() bool {
 		_, body := p.probe("/readyz?verbose")
 		return strings.Contains(body, `"state": "running"`)
 	})
@@ -112,10 +112,10 @@ func (p *process) awaitPartitions() {
 // review looks for what no worker may ever print, and shows the log of a failed test.
 func (p *process) review() {
 	for _, bad := range p.Faults() {
-		p.Errorf("worker %s: %s\n%s", p.Process.Name, bad, p.tail())
+		p.Errorf("worker %s: %s\n%s", p.Name, bad, p.tail())
 	}
 	if p.Failed() || testing.Verbose() {
-		p.Logf("log of worker %s, process %d, %s:\n%s", p.Process.Name, p.PID(), p.End(), p.tail())
+		p.Logf("log of worker %s, process %d, %s:\n%s", p.Name, p.PID(), p.End(), p.tail())
 	}
 }
 

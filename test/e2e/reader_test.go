@@ -164,26 +164,6 @@ func (r *reader) end(turn string) *schemas.TurnOutput {
 	return nil
 }
 
-// endedAs is the status of a turn's end, empty if it has none.
-func (r *reader) endedAs(turn string) string {
-	for _, o := range r.outputs {
-		if o.env.TurnID == turn && o.env.Type == schemas.TypeTurnEnd {
-			return o.Turn.Status
-		}
-	}
-	return ""
-}
-
-// endCode is the code of a turn's end, empty if it has none.
-func (r *reader) endCode(turn string) schemas.Code {
-	for _, o := range r.outputs {
-		if o.env.TurnID == turn && o.env.Type == schemas.TypeTurnEnd {
-			return o.Turn.Code
-		}
-	}
-	return ""
-}
-
 // events are the events of a turn that have a seq, in its order.
 func (r *reader) events(turn string) []output {
 	var out []output

@@ -72,7 +72,7 @@ func (b *bed) releaseMany() {
 func (b *bed) firstCallOf(p *process) time.Duration {
 	b.Helper()
 	var at time.Time
-	b.eventually("the worker "+p.Process.Name+" makes a call", func() (ok bool) {
+	b.eventually("the worker "+p.Name+" makes a call", func() (ok bool) {
 		at, ok = b.firstBegunBy(p)
 		return ok
 	})

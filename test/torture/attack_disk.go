@@ -72,7 +72,7 @@ func spoil(dir string, which float64, how int, where float64) (string, error) {
 		}
 		return what + "deleted", nil
 	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
+	if err := os.WriteFile(path, raw, 0o600); err != nil { //nolint:gosec // a file of the test's own worker
 		return "", fmt.Errorf("spoil a file: %w", err)
 	}
 	return what, nil

@@ -33,7 +33,9 @@ func stopTransactionAttack() Attack {
 			return err
 		}
 		if until(ctx, 15*time.Second, m.Stopped) != nil {
-			m.Signal(syscall.SIGSTOP) // It was idle: then it stops in no transaction.
+			b.Say("%s was too idle to come to its trap, which must not snap later: it is killed", m.Name)
+			m.Kill()
+			return m.Start()
 		}
 		defer m.Signal(syscall.SIGCONT)
 		return pause(ctx, d)

@@ -76,7 +76,8 @@ type Member struct {
 	mu    sync.Mutex
 	proc  *proc.Process
 	// wanted says that it should run; an end is its own then.
-	wanted  bool
+	wanted bool
+	// trapped says that its process may kill itself, excused until when it may end by itself.
 	trapped bool
 	excused time.Time
 }
@@ -207,6 +208,8 @@ func (m *Member) await(p *proc.Process) {
 	}
 	switch code := p.Code(); {
 	case code == 0:
+	case code == -int(syscall.SIGKILL) && m.isTrapped():
+		b.log.count(countKills)
 	case m.isExcused(), b.troubled():
 		b.log.line("worker %s ended with %d after SIGTERM, which it may under this attack (%s)", m.Name, code, p.LogPath)
 	default:
@@ -221,6 +224,12 @@ func (m *Member) hasEnded(p *proc.Process) bool {
 	default:
 		return false
 	}
+}
+
+func (m *Member) isTrapped() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.trapped
 }
 
 func (m *Member) isExcused() bool {

@@ -1,7 +1,6 @@
 package torture_test
 
 import (
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -78,7 +77,7 @@ func bound(binary string) time.Duration {
 // build builds the torture program, whose worker is sabotaged by the tag.
 func build(t *testing.T, dir, tag string) string {
 	t.Helper()
-	binary := filepath.Join(dir, fmt.Sprintf("torture-%s", tag))
+	binary := filepath.Join(dir, "torture-"+tag)
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-tags", tag, "-o", binary, "./cmd/torture")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the worker: %v\n%s", err, text)

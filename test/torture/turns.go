@@ -96,8 +96,16 @@ func (s *sequence) take() item {
 func kinds() []oracle.Turn {
 	doubtful := []string{schemas.StatusCompleted, schemas.StatusIndeterminate}
 	return []oracle.Turn{
-		{ID: "read"}, {ID: "read"}, {ID: "save"}, {ID: "save"}, {ID: "hello"}, {ID: "long"},
-		{ID: "write", May: doubtful}, {ID: "both", May: doubtful}, {ID: "wave", May: doubtful}, {ID: "late", May: doubtful},
+		{ID: "read"},
+		{ID: "read"},
+		{ID: "save"},
+		{ID: "save"},
+		{ID: "hello"},
+		{ID: "long"},
+		{ID: "write", May: doubtful},
+		{ID: "both", May: doubtful},
+		{ID: "wave", May: doubtful},
+		{ID: "late", May: doubtful},
 		{ID: "broken", May: []string{schemas.StatusFailed}},
 		{ID: "stop", May: []string{
 			schemas.StatusCompleted, schemas.StatusCancelled, schemas.StatusIndeterminate, schemas.StatusOutcomeUnknown,

@@ -5,6 +5,7 @@ package oracle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -198,9 +199,9 @@ func (e *Evidence) Indeterminate() int {
 
 // header is the value of the last header of a name.
 func header(rec *kgo.Record, name string) string {
-	for i := len(rec.Headers) - 1; i >= 0; i-- {
-		if rec.Headers[i].Key == name {
-			return string(rec.Headers[i].Value)
+	for _, h := range slices.Backward(rec.Headers) {
+		if h.Key == name {
+			return string(h.Value)
 		}
 	}
 	return ""

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -131,7 +132,7 @@ func (p *Process) End() string { return p.cmd.ProcessState.String() }
 
 // Stopped reports whether the process has been stopped by a signal and not continued.
 func (p *Process) Stopped() bool {
-	stat, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(p.PID()), "stat"))
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID()), "stat"))
 	return err == nil && strings.Contains(string(stat), ") T ")
 }
 

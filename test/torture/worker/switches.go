@@ -57,7 +57,7 @@ func (s *switches) look() {
 	if s.dir == "" {
 		return
 	}
-	_, err := os.Stat(filepath.Join(s.dir, SwitchFull))
+	_, err := os.Stat(filepath.Join(s.dir, SwitchFull)) //nolint:gosec // the torturer names the folder
 	s.full.Store(err == nil)
 	raw, err := os.ReadFile(filepath.Join(s.dir, SwitchClock)) //nolint:gosec // the torturer names the folder
 	if os.IsNotExist(err) {
