@@ -88,13 +88,22 @@ func Run(ctx context.Context, s *Settings, m *Manifest, p Program, logger *slog.
 	}
 	w.onClose(w.engine.Close)
 	if err := w.connect(ctx); err != nil {
-		return err
+		return notStarted(ctx, err)
 	}
 	c, err := w.consumer(ctx, opts)
 	if err != nil {
-		return err
+		return notStarted(ctx, err)
 	}
 	return w.run(ctx, c, opts)
+}
+
+// notStarted is what a start that did not come to its end means: nothing, when the worker was told to stop meanwhile. It has
+// nothing to drain, and a deployment that is rolled back at once must not see a failure.
+func notStarted(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // relaxGC lets the heap grow to three times what is live before it is collected, unless GOGC says otherwise: turns make much

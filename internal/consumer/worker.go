@@ -103,6 +103,9 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	work, stopWork := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopWork(ErrStopped)
 	if err := w.openUntilStopped(ctx); err != nil {
+		if ctx.Err() != nil && !errors.Is(err, ErrStopped) {
+			return nil //nolint:nilerr // Told to stop before anything began: there is nothing to drain.
+		}
 		return err
 	}
 	defer w.closeClients()

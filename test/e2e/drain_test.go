@@ -2,9 +2,11 @@ package e2e_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestDrain_LeavesNoCallInDoubt asks for six changing calls of which two may run at once, and drains the worker while the
@@ -92,4 +94,31 @@ func TestSecondSignal_StopsAtOnceAndLosesNothing(t *testing.T) {
 	r.allEnded()
 	next.drain()
 	r.check()
+}
+
+// TestSignal_WhileTheWorkerStartsIsAClearEnd stops a worker whose broker takes connections and never answers.
+func TestSignal_WhileTheWorkerStartsIsAClearEnd(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, newCluster(t))
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	b.must(err)
+	t.Cleanup(func() { silent.Close() })
+	taken := make(chan struct{})
+	go func() {
+		if conn, err := silent.Accept(); err == nil {
+			defer conn.Close()
+			close(taken)
+			<-t.Context().Done()
+		}
+	}()
+	w := b.start("w-0", "LATHE_BROKERS="+silent.Addr().String())
+	select {
+	case <-taken:
+	case <-time.After(patience):
+		t.Fatalf("the worker asks no broker\n%s", w.tail())
+	}
+	w.signal(syscall.SIGTERM)
+	if code := w.wait(); code != 0 {
+		t.Errorf("a worker that was told to stop while it started ended with %d, want 0\n%s", code, w.tail())
+	}
 }

@@ -208,6 +208,7 @@ func (m *Member) await(p *proc.Process) {
 	}
 	switch code := p.Code(); {
 	case code == 0:
+	case code == -int(syscall.SIGTERM) && began.Sub(p.Began) < 2*time.Second: // Before it was the worker's to take the signal.
 	case code == -int(syscall.SIGKILL) && m.isTrapped():
 		b.log.count(countKills)
 	case m.isExcused(), b.troubled():
