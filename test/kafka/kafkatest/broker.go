@@ -21,6 +21,7 @@ type broker struct {
 	inst installation
 	id   int
 	addr string
+	nets []string // where the listeners of Config.Nets are
 	heap string
 	dir  string // holds server.properties, log4j2.xml, broker.log and data
 
@@ -28,6 +29,7 @@ type broker struct {
 		sync.Mutex
 		cmd    *exec.Cmd
 		exited chan struct{} // closed when cmd has ended; nil before the first start
+		paused bool
 	}
 }
 
@@ -88,7 +90,7 @@ func (b *broker) start(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.cmd, b.mu.exited = cmd, exited
+	b.mu.cmd, b.mu.exited, b.mu.paused = cmd, exited, false
 	return nil
 }
 

@@ -30,6 +30,10 @@ type Config struct {
 	TransactionVersion int
 	// Properties overrides lines of every server.properties.
 	Properties map[string]string
+	// Nets gives every broker further listeners, one per net, advertised under the addresses that the net has for the
+	// brokers in their order: those of proxies, which pass on to [Cluster.Behind]. A client that comes through a net learns
+	// no other way.
+	Nets [][]string
 	// Heap is the -Xmx of each broker; default 1g for one broker, 512m for several.
 	Heap string
 }
@@ -47,6 +51,18 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+func (c Config) validate() error {
+	if c.Brokers < 1 {
+		return fmt.Errorf("start kafka: %d brokers asked for", c.Brokers)
+	}
+	for i, addrs := range c.Nets {
+		if len(addrs) != c.Brokers {
+			return fmt.Errorf("start kafka: net %d has %d addresses for %d brokers", i, len(addrs), c.Brokers)
+		}
+	}
+	return nil
+}
+
 // Cluster is a running Kafka cluster, either started by this process or given from outside.
 type Cluster struct {
 	addrs   []string
@@ -60,8 +76,8 @@ type Cluster struct {
 // Start brings Kafka if it is not there yet, starts a cluster and returns when it serves groups and transactions.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	cfg = cfg.withDefaults()
-	if cfg.Brokers < 1 {
-		return nil, fmt.Errorf("start kafka: %d brokers asked for", cfg.Brokers)
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
 	inst, err := install(ctx)
 	if err != nil {
@@ -111,6 +127,15 @@ func (c *Cluster) launch(ctx context.Context, inst installation, cfg Config) err
 
 // Addrs returns the addresses of all brokers, host:port.
 func (c *Cluster) Addrs() []string { return slices.Clone(c.addrs) }
+
+// Behind returns where the brokers listen for a net of [Config.Nets], in the order of its addresses.
+func (c *Cluster) Behind(net int) []string {
+	addrs := make([]string, len(c.brokers))
+	for i, b := range c.brokers {
+		addrs[i] = b.nets[net]
+	}
+	return addrs
+}
 
 // Owned reports whether this process started the brokers and so may stop them.
 func (c *Cluster) Owned() bool { return len(c.brokers) > 0 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -84,5 +85,47 @@ func TestLayOut_PropertiesOverrideAndPortsDiffer(t *testing.T) {
 				t.Errorf("server.properties of broker %d lacks %q:\n%s", b.id, line, raw)
 			}
 		}
+	}
+}
+
+// TestPartitionFor_ReckonsAsJavaDoes: the hashes are those of Java's String.hashCode.
+func TestPartitionFor_ReckonsAsJavaDoes(t *testing.T) {
+	t.Parallel()
+	for key, hash := range map[string]int32{
+		"": 0, "a": 97, "hello": 99162322, "polygenelubricants": 0, // whose hash is the smallest integer, taken as 0
+		"lathe": 102744796,
+	} {
+		if got, want := partitionFor(key, 50), hash%50; got != want {
+			t.Errorf("%q is in partition %d, want %d", key, got, want)
+		}
+	}
+}
+
+func TestLeadNext_TakesTheNextReplicaInSync(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name             string
+		replicas, inSync []int32
+		leader           int32
+		want             []int32
+	}{
+		{"the second", []int32{1, 2, 3}, []int32{1, 2, 3}, 1, []int32{2, 3, 1}},
+		{"round", []int32{1, 2, 3}, []int32{3, 1, 2}, 3, []int32{1, 2, 3}},
+		{"not one out of sync", []int32{1, 2, 3}, []int32{1, 3}, 1, []int32{3, 1, 2}},
+		{"none other", []int32{1, 2, 3}, []int32{2}, 2, []int32{2, 3, 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if got := leadNext(tc.replicas, tc.inSync, tc.leader); !slices.Equal(got, tc.want) {
+				t.Errorf("the replicas are %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestConfig_RefusesANetThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	if err := (Config{Brokers: 3, Nets: [][]string{{"127.0.0.1:1"}}}).validate(); err == nil {
+		t.Error("a net of one address was taken for three brokers")
 	}
 }

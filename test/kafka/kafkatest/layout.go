@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,33 +28,41 @@ const logConfig = `<Configuration status="ERROR">
 
 // layOut makes the directories and settings of all brokers of a cluster.
 func layOut(inst installation, dir string, cfg Config) ([]*broker, error) {
-	ports, err := freePorts(2 * cfg.Brokers)
+	ports, err := freePorts((2 + len(cfg.Nets)) * cfg.Brokers)
 	if err != nil {
 		return nil, err
 	}
-	clients, controllers := ports[:cfg.Brokers], ports[cfg.Brokers:]
+	take := func() (addrs []string) {
+		for _, port := range ports[:cfg.Brokers] {
+			addrs = append(addrs, "127.0.0.1:"+strconv.Itoa(port))
+		}
+		ports = ports[cfg.Brokers:]
+		return addrs
+	}
+	clients, controllers := take(), take()
+	nets := make([][]string, len(cfg.Nets))
+	for k := range nets {
+		nets[k] = take()
+	}
 	var voters []string
-	for i, port := range controllers {
-		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", i+1, port))
+	for i, addr := range controllers {
+		voters = append(voters, fmt.Sprintf("%d@%s", i+1, addr))
 	}
 	var brokers []*broker
 	for i := range cfg.Brokers {
-		b := &broker{
-			inst: inst, id: i + 1, heap: cfg.Heap,
-			addr: "127.0.0.1:" + strconv.Itoa(clients[i]),
-			dir:  filepath.Join(dir, "broker-"+strconv.Itoa(i+1)),
+		b := &broker{inst: inst, id: i + 1, heap: cfg.Heap, addr: clients[i], dir: filepath.Join(dir, "broker-"+strconv.Itoa(i+1))}
+		ways := []listener{{"PLAINTEXT", b.addr, b.addr}}
+		for k, addrs := range nets {
+			b.nets = append(b.nets, addrs[i])
+			ways = append(ways, listener{"NET" + strconv.Itoa(k), addrs[i], cfg.Nets[k][i]})
 		}
 		props := quickProperties(cfg.Brokers)
+		maps.Copy(props, listenerProperties(ways, controllers[i]))
 		maps.Copy(props, map[string]string{
-			"process.roles":                  "broker,controller",
-			"node.id":                        strconv.Itoa(b.id),
-			"controller.quorum.voters":       strings.Join(voters, ","),
-			"listeners":                      fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://127.0.0.1:%d", b.addr, controllers[i]),
-			"advertised.listeners":           "PLAINTEXT://" + b.addr,
-			"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-			"controller.listener.names":      "CONTROLLER",
-			"inter.broker.listener.name":     "PLAINTEXT",
-			"log.dirs":                       filepath.Join(b.dir, "data"),
+			"process.roles":            "broker,controller",
+			"node.id":                  strconv.Itoa(b.id),
+			"controller.quorum.voters": strings.Join(voters, ","),
+			"log.dirs":                 filepath.Join(b.dir, "data"),
 		})
 		maps.Copy(props, cfg.Properties)
 		if err := b.writeFiles(props); err != nil {
@@ -62,6 +71,25 @@ func layOut(inst installation, dir string, cfg Config) ([]*broker, error) {
 		brokers = append(brokers, b)
 	}
 	return brokers, nil
+}
+
+// listener is one way to a broker: where it listens, and what it says where that is.
+type listener struct{ name, addr, advertised string }
+
+func listenerProperties(ways []listener, controller string) map[string]string {
+	at, advertised, protocols := []string{"CONTROLLER://" + controller}, []string{}, []string{"CONTROLLER:PLAINTEXT"}
+	for _, w := range ways {
+		at = append(at, w.name+"://"+w.addr)
+		advertised = append(advertised, w.name+"://"+w.advertised)
+		protocols = append(protocols, w.name+":PLAINTEXT")
+	}
+	return map[string]string{
+		"listeners":                      strings.Join(at, ","),
+		"advertised.listeners":           strings.Join(advertised, ","),
+		"listener.security.protocol.map": strings.Join(protocols, ","),
+		"controller.listener.names":      "CONTROLLER",
+		"inter.broker.listener.name":     "PLAINTEXT",
+	}
 }
 
 // quickProperties are the settings that make tests quick and leave the protocol as it is.
@@ -108,6 +136,13 @@ func (b *broker) writeFiles(props map[string]string) error {
 	return nil
 }
 
+// Ports of brokers lie below those that the kernel gives to outgoing connections (from 32768 on Linux unless it was told
+// otherwise), and above those of services: a broker that is down for a while finds its ports free again.
+const (
+	lowestPort  = 15000
+	highestPort = 32000
+)
+
 // freePorts returns ports of the loopback that were free at the same moment.
 func freePorts(n int) ([]int, error) {
 	var ports []int
@@ -117,18 +152,19 @@ func freePorts(n int) ([]int, error) {
 			_ = l.Close()
 		}
 	}()
-	for range n {
+	var last error
+	for tries := 0; len(ports) < n; tries++ {
+		if tries > 100*n {
+			return nil, fmt.Errorf("find a free port: %w", last)
+		}
+		port := lowestPort + rand.IntN(highestPort-lowestPort) //nolint:gosec // any port will do
 		//nolint:noctx // listening on the loopback does not wait
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			last = err
+			continue
 		}
-		listeners = append(listeners, l)
-		addr, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, fmt.Errorf("find a free port: %v is no TCP address", l.Addr())
-		}
-		ports = append(ports, addr.Port)
+		listeners, ports = append(listeners, l), append(ports, port)
 	}
 	return ports, nil
 }
