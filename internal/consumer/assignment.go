@@ -43,6 +43,8 @@ type partition struct {
 	committed  committed
 	// opened is closed when the first commit of this assignment stands; nil when none is needed.
 	opened chan struct{}
+	// changelogFrom is the log start from which on the changelog has all of the state, see txn.Metadata.
+	changelogFrom int64
 
 	// suspects is how many of the next records the last owner may have run when it died. It is only used by the dispatcher once the
 	// state is running.

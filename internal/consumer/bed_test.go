@@ -185,7 +185,10 @@ func (b *bed) start(changes ...func(*setup)) *process {
 			SessionTimeout: 6 * time.Second, HeartbeatInterval: 100 * time.Millisecond,
 			Txn: txn.Config{App: b.name, Instance: "pod-" + strconv.Itoa(rand.IntN(1<<30)), Incarnation: rand.Uint64(), TransactionVersion: b.version},
 		},
-		deps:    Deps{Decoder: schemas.NewDecoder(schemas.DecoderOptions{}), NewClient: b.newClient, Logger: slog.New(slog.DiscardHandler)},
+		deps: Deps{
+			Decoder: schemas.NewDecoder(schemas.DecoderOptions{}), NewClient: b.newClient, Logger: slog.New(slog.DiscardHandler),
+			Hooks: Hooks{LogStartMoves: true},
+		},
 		handler: &echo{topic: b.output.Name},
 		fs:      vfs.NewMem(),
 	}

@@ -130,6 +130,9 @@ type Hooks struct {
 	BeforeTake   func(ctx context.Context)
 	BeforeSettle func(ctx context.Context)
 	AfterSettle  func(ctx context.Context)
+	// LogStartMoves says that compaction moves the start of a log, as on kfake and on no Apache Kafka: then a truncated changelog
+	// can't be told from one that was compacted.
+	LogStartMoves bool
 }
 
 func call(ctx context.Context, hook func(context.Context)) {

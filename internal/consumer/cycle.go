@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -218,7 +219,7 @@ func (c *committer) request(shares []*share) *txn.Cycle {
 	for _, s := range shares {
 		cycle.Offsets = append(cycle.Offsets, txn.Offset{
 			Topic: turns.Name, TopicID: turns.ID, Partition: s.p.id, Offset: s.next, LeaderEpoch: -1,
-			ChangelogNext: s.p.changelogNext, Clean: s.clean, Baseline: s.p.baseline,
+			ChangelogNext: s.p.changelogNext, ChangelogFrom: s.p.changelogFrom, Clean: s.clean, Baseline: s.p.baseline,
 		})
 	}
 	return cycle
@@ -376,6 +377,8 @@ func (c *committer) aborted(ctx context.Context, shares []*share, err error) err
 		return nil
 	case errors.Is(err, txn.ErrTopicGone):
 		c.haltWriters(ctx, shares, err)
+	case errors.Is(err, txn.ErrLogCut):
+		haltCut(ctx, shares, err)
 	case errors.Is(err, txn.ErrTooLarge):
 		c.refused(ctx, shares, err)
 	case errors.Is(err, txn.ErrConfig):
@@ -403,6 +406,16 @@ func (c *committer) haltWriters(ctx context.Context, shares []*share, err error)
 	gone, _ := errors.AsType[*txn.TopicGoneError](err)
 	for _, s := range shares {
 		if gone == nil || gone.Topic == "" || s.writes(c.w, gone.Topic) {
+			s.p.halt(ctx, err)
+		}
+	}
+}
+
+// haltCut halts the partitions whose changelog has lost its end, at once: another try would only move its end past what we know.
+func haltCut(ctx context.Context, shares []*share, err error) {
+	cut, _ := errors.AsType[*txn.LogCutError](err)
+	for _, s := range shares {
+		if cut != nil && slices.Contains(cut.Partitions, s.p.id) {
 			s.p.halt(ctx, err)
 		}
 	}

@@ -21,8 +21,6 @@ type restoreProgress struct {
 // retentionMargin is the part of delete.retention.ms that local state may not come near.
 const retentionMargin = 10
 
-var errTruncated = errors.New("the changelog ends before what the group's metadata says was written: it was truncated or replaced")
-
 // restoreState brings the partition's state up to date and opens it. It runs on a goroutine of its own, after the committed
 // offset was fetched stably: from then on no older owner can commit, and the high watermark taken now lies beyond everything that
 // one has. When an earlier assignment of the same partition is still reading, it waits for it.
@@ -76,6 +74,7 @@ func (p *partition) readChangelog(ctx context.Context, c committed) (statestore.
 	}
 	start, target := ends.From, ends.To
 	p.restore.target.Store(target)
+	p.changelogFrom = wholeFrom(c, start)
 	pos, err := p.resumePoint(ctx, c, start, target)
 	if err != nil {
 		return statestore.Position{}, err
@@ -86,6 +85,10 @@ func (p *partition) readChangelog(ctx context.Context, c committed) (statestore.
 		if ends, err = p.bounds(ctx); err != nil {
 			return statestore.Position{}, err
 		}
+		if err = p.whole(c, ends); err != nil {
+			return statestore.Position{}, err
+		}
+		p.changelogFrom = wholeFrom(c, ends.From)
 		if pos, err = p.wiped(ends.From); err != nil {
 			return statestore.Position{}, err
 		}
@@ -94,10 +97,7 @@ func (p *partition) readChangelog(ctx context.Context, c committed) (statestore.
 	if err != nil {
 		return statestore.Position{}, err
 	}
-	if m, ok := txn.ParseMetadata(c.metadata); ok && pos.ChangelogNext < m.ChangelogNext {
-		return statestore.Position{}, fmt.Errorf("%w: it ends at %d, it was written up to %d", errTruncated, pos.ChangelogNext, m.ChangelogNext)
-	}
-	return pos, nil
+	return pos, reached(c, pos.ChangelogNext)
 }
 
 // retried repeats a request that the brokers could not answer, or refuse: rights can be given while the worker runs.
@@ -142,8 +142,13 @@ func (p *partition) resumePoint(ctx context.Context, c committed, start, target 
 		if why == "" {
 			p.w.log.InfoContext(ctx, "partition resumes from local state", p.attr(),
 				slog.Int64("from", pos.ChangelogNext), slog.Int64("to", target))
+			p.warnTruncated(ctx, c, offsetRange{From: start, To: target})
+			pos.ChangelogNext = max(pos.ChangelogNext, start)
 			return pos, nil
 		}
+	}
+	if err := p.whole(c, offsetRange{From: start, To: target}); err != nil {
+		return pos, err
 	}
 	p.w.log.InfoContext(ctx, "partition is restored from the beginning of its changelog", p.attr(),
 		slog.String("because", why), slog.Int64("from", start), slog.Int64("to", target))
@@ -164,7 +169,7 @@ func (p *partition) stale(ctx context.Context, pos statestore.Position, c commit
 	switch {
 	case pos.ChangelogID != p.w.cfg.Changelog.ID:
 		return "the local state is of another changelog topic", nil
-	case pos.ChangelogNext < start:
+	case pos.ChangelogNext < start && !hasAll(c, pos.ChangelogNext):
 		return "the changelog begins after the local state ends", nil
 	case pos.ChangelogNext > target:
 		return "the local state is ahead of the changelog", nil
@@ -292,6 +297,9 @@ func (p *partition) input(ctx context.Context, c committed) (inputPosition, erro
 	if found && rec.TopicID != turns.ID {
 		p.w.log.WarnContext(ctx, "input topic is another one than the state knows; its recorded position is dropped", p.attr())
 		rec, found = inputPosition{}, false
+		if _, ours := txn.ParseMetadata(c.metadata); ours {
+			c.offset = -1 // Brokers drop it with its topic as a rule. Committed with that position, it is of the old topic too.
+		}
 	}
 	if found && rec.Partitions != turns.Partitions {
 		err := &PartitionCountError{Topic: turns.Name, Was: rec.Partitions, Is: turns.Partitions}

@@ -128,8 +128,10 @@ func (a *attempt) flush(ctx context.Context) (verdict, error) {
 	return a.plan()
 }
 
-// plan fixes what the offsets will carry: the changelog positions are known only now.
+// plan fixes what the offsets will carry: the changelog positions are known only now. A position that goes back says that the
+// log was replaced or has lost its end; a producer that has never written to it before can't know that it is another topic.
 func (a *attempt) plan() (verdict, error) {
+	var cut *LogCutError
 	a.changelogNext = make(map[int32]int64, len(a.cycle.Offsets))
 	a.metadata = make(map[int32]string, len(a.cycle.Offsets))
 	for i := range a.cycle.Offsets {
@@ -142,15 +144,23 @@ func (a *attempt) plan() (verdict, error) {
 		if r.Offset < 0 {
 			return abortClean, fmt.Errorf("%w: %w", ErrTransient, errNoOffset)
 		}
-		if next, ours := a.changelogNext[r.Partition]; ours && r.Offset >= next {
+		next, ours := a.changelogNext[r.Partition]
+		switch {
+		case !ours:
+		case r.Offset < next:
+			cut = cut.add(r.Partition, r.Offset, next)
+		default:
 			a.changelogNext[r.Partition] = r.Offset + 1
 		}
+	}
+	if cut != nil {
+		return abortClean, cut
 	}
 	for i := range a.cycle.Offsets {
 		o := &a.cycle.Offsets[i]
 		m := Metadata{
 			TxID: a.slot.txID, Incarnation: a.ring.cfg.Incarnation, CID: a.cid,
-			ChangelogNext: a.changelogNext[o.Partition], Clean: o.Clean,
+			ChangelogNext: a.changelogNext[o.Partition], ChangelogFrom: o.ChangelogFrom, Clean: o.Clean,
 		}
 		a.metadata[o.Partition] = m.String()
 	}

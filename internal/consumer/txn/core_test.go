@@ -24,6 +24,7 @@ var core = []struct {
 	{"refuses a membership without a fence", refusesUnfenced},
 	{"finds an unknown outcome committed", unknownApplied},
 	{"finds an unknown outcome not committed", unknownNotApplied},
+	{"refuses a changelog that was made anew", refusesReplacedLog},
 	{"detects a second process that has committed the same cid", secondProcess},
 	{"a predecessor's open transaction is aborted at once", predecessor},
 	{"breaks off when its context ends", canceled},

@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Why a cycle was aborted, in Result.Err. Its effects stay, to go with the next cycle, unless the comment says
@@ -20,6 +21,9 @@ var (
 	ErrPartitionLost = errors.New("a partition of the cycle has another owner")
 	// ErrTopicGone says that a topic was deleted or made again; TopicGoneError names it.
 	ErrTopicGone = errors.New("a topic is gone")
+	// ErrLogCut says that the changelog has lost its end, or was made again; LogCutError says of which partitions. Nothing more of
+	// them may be committed: it would make what is left look whole.
+	ErrLogCut = errors.New("the changelog ends before what was written to it")
 	// ErrTooLarge says that the broker will never take a record; RecordError has its index.
 	ErrTooLarge = errors.New("the broker refuses a record")
 	// ErrConfig says that the broker forbids the worker something, or does not know it; ConfigError names what. It may be
@@ -88,3 +92,30 @@ func (e *ConfigError) Error() string { return fmt.Sprintf("%s: %s: %s", ErrConfi
 
 // Unwrap returns ErrConfig and the broker's error.
 func (e *ConfigError) Unwrap() []error { return []error{ErrConfig, e.Err} }
+
+// LogCutError is a changelog record that was given an offset which had been given before.
+type LogCutError struct {
+	// Partitions are all of the cycle for which this is so; the offsets are those of the first.
+	Partitions []int32
+	// Offset is what the record was given, Next what it should have been at least.
+	Offset, Next int64
+}
+
+// add notes a record; the error is nil before the first.
+func (e *LogCutError) add(partition int32, offset, next int64) *LogCutError {
+	if e == nil {
+		e = &LogCutError{Offset: offset, Next: next}
+	}
+	if !slices.Contains(e.Partitions, partition) {
+		e.Partitions = append(e.Partitions, partition)
+	}
+	return e
+}
+
+// Error returns the partitions and the offsets.
+func (e *LogCutError) Error() string {
+	return fmt.Sprintf("%s: partitions %v: offset %d comes after %d", ErrLogCut, e.Partitions, e.Offset, e.Next)
+}
+
+// Unwrap returns ErrLogCut.
+func (e *LogCutError) Unwrap() error { return ErrLogCut }

@@ -29,6 +29,17 @@ func TestMetadata_ReadsWhatItWrites(t *testing.T) {
 				TxID: "a/b/0", Incarnation: math.MaxUint64, CID: math.MaxUint64, ChangelogNext: math.MaxInt64, Clean: true,
 			}, ok: true,
 		},
+		{
+			name: "a changelog that lost its beginning", text: "1|a/b/0|ff|17|4096|from=9",
+			want: Metadata{TxID: "a/b/0", Incarnation: 255, CID: 17, ChangelogNext: 4096, ChangelogFrom: 9}, ok: true,
+		},
+		{
+			name: "the same, drained", text: "1|a/b/0|ff|17|4096|from=9|clean",
+			want: Metadata{TxID: "a/b/0", Incarnation: 255, CID: 17, ChangelogNext: 4096, ChangelogFrom: 9, Clean: true}, ok: true,
+		},
+		{name: "marks in another order", text: "1|a/b/0|ff|17|4096|clean|from=9"},
+		{name: "a beginning that goes without saying", text: "1|a/b/0|ff|17|4096|from=0"},
+		{name: "a beginning that is no number", text: "1|a/b/0|ff|17|4096|from=x"},
 		{name: "nothing"},
 		{name: "what another client wrote", text: "consumer-1-5f0c"},
 		{name: "a later format", text: "2|a/b/0|ff|17|4096"},
@@ -56,6 +67,7 @@ func TestMetadata_ReadsWhatItWrites(t *testing.T) {
 func FuzzParseMetadata(f *testing.F) {
 	f.Add("1|app/pod-0/2|ff|17|4096|clean")
 	f.Add("1|a||0|0")
+	f.Add("1|app/pod-0/2|ff|17|4096|from=9|clean")
 	f.Fuzz(func(t *testing.T, text string) {
 		m, ok := ParseMetadata(text)
 		if !ok {

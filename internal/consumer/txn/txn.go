@@ -72,6 +72,8 @@ type Offset struct {
 	LeaderEpoch int32
 	// ChangelogNext is the partition's changelog position before this cycle.
 	ChangelogNext int64
+	// ChangelogFrom goes into the metadata, see Metadata.
+	ChangelogFrom int64
 	// Clean marks the last commit of a drained partition.
 	Clean bool
 	// Baseline is the metadata as it was when the partition was assigned, or as our last committed cycle wrote it
