@@ -39,18 +39,18 @@ func newLosing(t *testing.T) (*losing, *process) {
 // awaitHalted waits until the worker says that partitions are halted and why; it stays alive and is not ready.
 func (l *losing) awaitHalted(w *process, partitions int, texts ...string) {
 	l.Helper()
-	l.eventually("partitions of worker "+w.name+" are halted", func() bool {
+	l.eventually("partitions of worker "+w.Name+" are halted", func() bool {
 		_, body := w.probe("/readyz?verbose")
 		return strings.Count(body, `"state": "halted"`) == partitions
 	})
 	status, why := w.probe("/readyz")
 	for _, text := range texts {
 		if !strings.Contains(why, text) {
-			l.Errorf("worker %s says %q, which lacks %q", w.name, why, text)
+			l.Errorf("worker %s says %q, which lacks %q", w.Name, why, text)
 		}
 	}
 	if live, _ := w.probe("/livez"); status == 200 || live != 200 {
-		l.Errorf("worker %s answers readyz with %d and livez with %d, want it live and not ready", w.name, status, live)
+		l.Errorf("worker %s answers readyz with %d and livez with %d, want it live and not ready", w.Name, status, live)
 	}
 }
 

@@ -36,6 +36,8 @@ func attacks() []Attack {
 	return []Attack{
 		killAttack(), trapAttack(), stopSessionAttack(), stopTransactionAttack(), termAttack(), rollAttack(), scaleAttack(),
 		twinsAttack(), corruptAttack(), diskAttack(), clockAttack(),
+		brokerKillAttack(), brokerStopAttack(), brokerRollAttack(), leadersAttack(), coordinatorsAttack(), isrAttack(),
+		netCutAttack(), netStallAttack(), netDelayAttack(), endLostAttack(), endSentAttack(), endAnsweredAttack(),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/lathe-run/lathe/test/kafka/kafkatest"
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 // Short, so that what outlasts them fits into a run; a transaction outlasts a session, so that both can be outlasted apart.
@@ -28,6 +29,8 @@ type Brokers struct {
 	Addrs []string
 	// Cluster is nil when the brokers cannot be attacked.
 	Cluster *kafkatest.Cluster
+	// Nets are the networks of the workers in their order; without, they talk to the brokers directly.
+	Nets []*netcut.Net
 }
 
 // Bed is one deployment under torture: topics, a group, workers, and what watches them. What attacks use of it is safe for

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/lathe-run/lathe/test/internal/oracle"
 	"github.com/lathe-run/lathe/test/internal/proc"
 	"github.com/lathe-run/lathe/test/internal/trap"
+	"github.com/lathe-run/lathe/test/netcut"
 	"github.com/lathe-run/lathe/test/torture/worker"
 )
 
@@ -119,9 +122,27 @@ func (m *Member) spawn(name, data, traps string) (*proc.Process, error) {
 	set := b.settings()
 	maps.Copy(set, map[string]string{
 		"LATHE_INSTANCE_ID": m.Name, "LATHE_DATA_DIR": data,
-		worker.EnvDir: b.dir, worker.EnvSwitches: m.Switches(), trap.Env: traps,
+		"LATHE_BROKERS": strings.Join(m.brokers(), ","),
+		worker.EnvDir:   b.dir, worker.EnvSwitches: m.Switches(), trap.Env: traps,
 	})
 	return proc.Start(m.fleet.ctx, proc.Config{Name: name, Dir: b.dir, Binary: b.cfg.Binary, Args: []string{"run"}, Env: proc.Environ(set)})
+}
+
+// net is the worker's network, nil when it has none.
+func (m *Member) net() *netcut.Net {
+	nets := m.fleet.bed.Brokers.Nets
+	if len(nets) == 0 {
+		return nil
+	}
+	return nets[slices.Index(m.fleet.Members, m)%len(nets)]
+}
+
+// brokers are the addresses that the worker knows.
+func (m *Member) brokers() []string {
+	if n := m.net(); n != nil {
+		return n.Addrs()
+	}
+	return m.fleet.bed.Brokers.Addrs
 }
 
 // process is the process that runs, or nil.

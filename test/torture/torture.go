@@ -13,6 +13,7 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -77,18 +78,16 @@ func Main(ctx context.Context, getenv func(string) string, out io.Writer) (int, 
 	if plan.config.Binary, err = os.Executable(); err != nil {
 		return exitFailure, fmt.Errorf("find this program: %w", err)
 	}
-	cluster, err := kafkatest.Start(ctx, kafkatest.Config{Brokers: 3, Properties: map[string]string{
-		"group.consumer.session.timeout.ms": strconv.FormatInt(sessionTimeout.Milliseconds(), 10),
-	}})
+	brokers, stop, err := startBrokers(ctx, plan.config.withDefaults().Workers)
 	if err != nil {
 		return exitFailure, err
 	}
-	defer cluster.Stop()
+	defer stop()
 	var total Summary
 	for _, seed := range plan.seeds {
 		cfg := plan.config
 		cfg.Seed = seed
-		s, err := Run(ctx, cfg, Brokers{Addrs: cluster.Addrs(), Cluster: cluster}, out)
+		s, err := Run(ctx, cfg, brokers, out)
 		if err != nil {
 			return exitFailure, fmt.Errorf("torture with seed %d: %w", seed, err)
 		}
@@ -102,6 +101,38 @@ func Main(ctx context.Context, getenv func(string) string, out io.Writer) (int, 
 		return exitBroken, nil
 	}
 	return exitKept, nil
+}
+
+// startBrokers starts three brokers and a network between them and each worker.
+func startBrokers(ctx context.Context, workers int) (Brokers, func(), error) {
+	const n = 3
+	nets, err := openNets(workers, n)
+	if err != nil {
+		return Brokers{}, nil, err
+	}
+	cfg := kafkatest.Config{Brokers: n, Properties: map[string]string{
+		"group.consumer.session.timeout.ms": strconv.FormatInt(sessionTimeout.Milliseconds(), 10),
+		"broker.session.timeout.ms":         strconv.FormatInt(brokerSession.Milliseconds(), 10),
+		"broker.heartbeat.interval.ms":      "1000",
+	}}
+	for _, net := range nets {
+		cfg.Nets = append(cfg.Nets, net.Addrs())
+	}
+	cluster, err := kafkatest.Start(ctx, cfg)
+	if err != nil {
+		return Brokers{}, nil, errors.Join(err, closeNets(nets))
+	}
+	stop := func() {
+		_ = closeNets(nets) // Nothing is left that could use them.
+		cluster.Stop()
+	}
+	for i, net := range nets {
+		if err := net.Forward(ctx, cluster.Behind(i)); err != nil {
+			stop()
+			return Brokers{}, nil, err
+		}
+	}
+	return Brokers{Addrs: cluster.Addrs(), Cluster: cluster, Nets: nets}, stop, nil
 }
 
 type plan struct {
