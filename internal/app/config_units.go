@@ -92,3 +92,6 @@ func goDuration(text string) (time.Duration, error) {
 	}
 	return d, nil
 }
+
+// ParseDuration reads a duration as settings and manifest have them: 500ms, 30s, 10m, 15d.
+func ParseDuration(text string) (time.Duration, error) { return parseDuration(text) }

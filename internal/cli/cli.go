@@ -98,9 +98,25 @@ Settings are environment variables that start with LATHE_; "worker help settings
 	})
 	root.AddCommand(
 		newRun(p, env), newCheck(p, env), newTools(p, env), newSubmit(p, env), newTail(p, env), newVersion(p, env),
-		newDemo(env), newBench(p, env), newSettingsTopic(),
+		newDLQ(env), newDemo(env), newBench(p, env), newSettingsTopic(),
 	)
+	refuseArgs(root)
 	return root
+}
+
+// refuseArgs makes arguments that a command does not take something for a person to correct, as flags are.
+func refuseArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return refusedError{fmt.Errorf("%w\nSee '%s --help'", err, cmd.CommandPath())}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		refuseArgs(sub)
+	}
 }
 
 // help is what the program does without a command it knows.
@@ -109,6 +125,7 @@ func help(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	text := fmt.Sprintf("unknown command %q", args[0])
+	cmd.SuggestionsMinimumDistance = 2 // Cobra's default, which it sets only where it looks for suggestions itself.
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		text += fmt.Sprintf(", did you mean %q?", near[0])
 	}

@@ -106,7 +106,7 @@ func TestTools_PrintsWhatTheModelSees(t *testing.T) {
 
 func TestHelp_TeachesEveryCommand(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"run", "demo", "check", "submit", "tail", "tools", "bench", "version", "settings"} {
+	for _, command := range []string{"run", "demo", "check", "submit", "tail", "dlq", "tools", "bench", "version", "settings"} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			code, out, _ := runCommand(t, nil, "", "help", command)

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/lathe-run/lathe/internal/app"
+	"github.com/lathe-run/lathe/internal/consumer"
 	"github.com/lathe-run/lathe/internal/kafka"
 	"github.com/lathe-run/lathe/schemas"
 )
@@ -153,7 +154,7 @@ func submit(ctx context.Context, env Env, f submitFlags, events []*schemas.TurnE
 
 // send writes the events, idempotently, and returns when all are acknowledged.
 func send(ctx context.Context, s *app.Settings, encoder *schemas.TurnEncoder, events []*schemas.TurnEvent) error {
-	cl, err := clientConfig(s).NewClient(kgo.RequiredAcks(kgo.AllISRAcks()))
+	cl, err := clientConfig(s).NewClient(kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(turnsPartitioner(s)))
 	if err != nil {
 		return refusedError{err}
 	}
@@ -177,6 +178,20 @@ func send(ctx context.Context, s *app.Settings, encoder *schemas.TurnEncoder, ev
 		return fmt.Errorf("send to %s: %w", s.Topics().Turns, err)
 	}
 	return nil
+}
+
+// turnsPartitioner puts turns where the workers expect them. Where only producers know, it does as Java's and franz-go's do.
+func turnsPartitioner(s *app.Settings) kgo.Partitioner {
+	p := consumer.Partitioner(s.Topic.TurnsPartitioner)
+	return kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
+		return func(r *kgo.Record, n int) int {
+			to, known := p.Place(r.Key, int32(n)) //nolint:gosec // Kafka counts in int32.
+			if !known {
+				to, _ = consumer.PartitionerMurmur2.Place(r.Key, int32(n)) //nolint:gosec // As above.
+			}
+			return int(to)
+		}
+	})
 }
 
 // clientConfig reaches the brokers for a command; what the client has to say is not shown.

@@ -23,17 +23,23 @@ func (p Partitioner) known() bool {
 	return false
 }
 
-// wrong reports whether a key cannot be on the partition.
-func (p Partitioner) wrong(key []byte, partition, partitions int32) bool {
+// Place is the partition that a key belongs on; false when only the producers know.
+func (p Partitioner) Place(key []byte, partitions int32) (int32, bool) {
 	switch p {
 	case PartitionerMurmur2:
-		return murmur2Partition(key, partitions) != partition
+		return murmur2Partition(key, partitions), true
 	case PartitionerCRC32:
-		return int32(crc32.ChecksumIEEE(key)%uint32(partitions)) != partition //nolint:gosec // Counts fit.
+		return int32(crc32.ChecksumIEEE(key) % uint32(partitions)), true //nolint:gosec // Counts fit.
 	case PartitionerAny:
-		return false
+		return 0, false
 	}
-	return false
+	return 0, false
+}
+
+// wrong reports whether a key cannot be on the partition.
+func (p Partitioner) wrong(key []byte, partition, partitions int32) bool {
+	place, known := p.Place(key, partitions)
+	return known && place != partition
 }
 
 // murmur2Partition is the partition of a key in Java's default partitioner.
