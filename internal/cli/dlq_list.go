@@ -87,7 +87,7 @@ const letterRow = "%-8s  %-20s  %-18s  %-18s  %-18s  %-9s  %s\n"
 
 func (t *letterTable) row(l *letter) {
 	if t.person && t.rows == 0 {
-		say(t.w, "\x1b[2m"+letterRow+"\x1b[0m", "LETTER", "REFUSED", "REASON", "SESSION", "TURN", "FROM", "DETAIL")
+		say(t.w, "\x1b[2m"+strings.TrimSuffix(letterRow, "\n")+"\x1b[0m\n", "LETTER", "REFUSED", "REASON", "SESSION", "TURN", "FROM", "DETAIL")
 	}
 	t.rows++
 	t.reasons[l.reason()]++

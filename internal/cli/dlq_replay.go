@@ -202,6 +202,7 @@ func (r *replay) run(ctx context.Context, places []span) error {
 // findAgain finds the dead letters that were replayed and refused again. Without it each replay of what stays bad would double it.
 // A later refusal is never older than the one it came from, so it is within the spans, if perhaps not chosen itself.
 func (r *replay) findAgain(ctx context.Context, spans []span) error {
+	defer func() { r.p.n = 0 }() // The second pass reads them once more.
 	return r.scan(ctx, spans, func(rec *kgo.Record) error {
 		r.step()
 		if dead, ours := consumer.ReadDeadLetter(rec); ours && dead.ReplayedFrom != "" {
