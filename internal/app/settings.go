@@ -28,6 +28,7 @@ type Settings struct {
 
 	GroupProtocol           string        `env:"GROUP_PROTOCOL,default=classic" section:"Consuming" oneof:"classic|consumer" desc:"the consumer group protocol; consumer is KIP-848, for brokers from 4.0 (better 4.3) on"`
 	SessionTimeout          time.Duration `env:"SESSION_TIMEOUT,default=45s" min:"1s" max:"30m" desc:"after how long without a heartbeat the group takes a worker for dead. Under the consumer protocol the broker decides"`
+	LeaveOnStop             bool          `env:"LEAVE_ON_STOP,default=false" desc:"leave the group when the worker stops although INSTANCE_ID is set: its partitions go to others at once and not after SESSION_TIMEOUT. For deployments that scale in by themselves; each restart then moves partitions"`
 	MaxInFlight             int           `env:"MAX_IN_FLIGHT,default=1024" min:"1" desc:"turns that run at once in this worker"`
 	MaxInFlightPerPartition int           `env:"MAX_IN_FLIGHT_PER_PARTITION,default=256" min:"1" desc:"turns that run at once of one partition"`
 	MaxBufferedBytes        ByteSize      `env:"MAX_BUFFERED_BYTES,default=256MiB" min:"8MiB" desc:"memory for records and effects that wait, and for restoring state. At the bound, fetching pauses"`

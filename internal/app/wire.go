@@ -119,7 +119,7 @@ func consumerConfig(s *Settings, instance string, incarnation uint64, topics kaf
 		Turns: consumerTopic(topics.Turns), Changelog: consumerTopic(topics.Changelog), DeadLetters: consumerTopic(topics.DLQ),
 		ChangelogDeleteRetention: topics.Changelog.DeleteRetention,
 		Outputs:                  []consumer.Topic{consumerTopic(topics.ToolEvents), consumerTopic(topics.TurnEvents)},
-		Group:                    s.App, Rack: s.Rack, InstanceID: s.InstanceID, Protocol: consumer.Protocol(s.GroupProtocol), SessionTimeout: s.SessionTimeout,
+		Group:                    s.App, Rack: s.Rack, InstanceID: s.InstanceID, LeaveOnStop: s.LeaveOnStop, Protocol: consumer.Protocol(s.GroupProtocol), SessionTimeout: s.SessionTimeout,
 		Partitioner: consumer.Partitioner(s.Topic.TurnsPartitioner), MaxTurnBytes: int(s.Limits.RecordBytes),
 		Window: s.MaxInFlightPerPartition, MaxInFlight: s.MaxInFlight, MaxBufferedBytes: int64(s.MaxBufferedBytes),
 		DrainBudget: s.DrainBudget,

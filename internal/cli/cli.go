@@ -98,7 +98,7 @@ Settings are environment variables that start with LATHE_; "worker help settings
 	})
 	root.AddCommand(
 		newRun(p, env), newCheck(p, env), newTools(p, env), newSubmit(p, env), newTail(p, env), newVersion(p, env),
-		newDLQ(env), newDemo(env), newBench(p, env), newSettingsTopic(),
+		newDLQ(env), newLeave(env), newDemo(env), newBench(p, env), newSettingsTopic(),
 	)
 	refuseArgs(root)
 	return root

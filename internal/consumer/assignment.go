@@ -65,6 +65,8 @@ type partition struct {
 	arrived, space chan struct{}
 
 	restore restoreProgress
+	// seen belongs to the watchdog.
+	seen seen
 	// touched is when the partition last had a share in a cycle that was committed, as Unix nanoseconds.
 	touched atomic.Int64
 
@@ -79,6 +81,7 @@ type partition struct {
 		queued    int
 		backlog   []arrival
 		bytes     int64
+		taken     uint64 // records that the dispatcher took from the backlog
 		fault     error
 		waiting   string
 		highWater int64

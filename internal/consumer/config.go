@@ -53,6 +53,9 @@ type Config struct {
 	Group string
 	// InstanceID makes the membership static; empty means dynamic.
 	InstanceID string
+	// LeaveOnStop makes a static member leave the group for good when it ends: its partitions go to others at once, and not when
+	// its session ends; it has to be given them anew when it comes back.
+	LeaveOnStop bool
 	// Rack lets the client fetch from a replica nearby; empty means from the leader.
 	Rack     string
 	Protocol Protocol
@@ -94,7 +97,8 @@ type Config struct {
 	DrainBudget time.Duration
 	// CommitBudget is how long the last cycle of a drained partition may take, 10 s by default.
 	CommitBudget time.Duration
-	// Stall ends the worker when effects wait that long without a cycle that succeeds, 2 min by default.
+	// Stall ends the worker when effects wait that long without a cycle that succeeds, or records without being taken, 2 min by
+	// default.
 	Stall time.Duration
 	// RefusalGrace is how long the broker may refuse the worker (rights, settings) before it gives up, 10 min by default.
 	RefusalGrace time.Duration

@@ -157,6 +157,7 @@ func (p *partition) next() (arrival, bool) {
 			p.mu.backlog[0] = arrival{}
 			p.mu.backlog = p.mu.backlog[1:]
 			p.mu.bytes -= recordBytes(a.raw)
+			p.mu.taken++
 			p.mu.Unlock()
 			if p.paused.Load() {
 				p.syncPause()

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -207,5 +209,18 @@ func TestWorker_CommitsNothingOfAPartitionThatIsLostInTheMiddleOfACycle(t *testi
 		}
 		p.running(bedPartitions).end()
 		p.stateIsTheChangelog()
+	})
+}
+
+// TestWorker_SaysThatItsSessionTimeoutIsRefused sets one that the brokers do not take. It was retried for ever without a word.
+func TestWorker_SaysThatItsSessionTimeoutIsRefused(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(f *fake) {
+		p := f.start(with(func(c *Config) { c.SessionTimeout, c.RefusalGrace = 45*time.Minute, time.Minute }))
+		f.eventually("the reason is told", func() bool { return strings.Contains(p.worker.Status().ReadyReason, "INVALID_SESSION_TIMEOUT") })
+		<-p.ended
+		if !errors.Is(p.err, kerr.InvalidSessionTimeout) {
+			f.t.Errorf("ended with %v", p.err)
+		}
 	})
 }

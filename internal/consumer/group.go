@@ -224,6 +224,7 @@ func isRefusal(err error) bool {
 	for _, refusal := range []error{
 		kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 		kerr.SaslAuthenticationFailed, kerr.IllegalSaslState, kerr.UnsupportedSaslMechanism, kerr.UnsupportedVersion, kerr.GroupMaxSizeReached,
+		kerr.InvalidSessionTimeout, kerr.InconsistentGroupProtocol, kerr.InvalidGroupID, kerr.UnsupportedAssignor,
 	} {
 		if errors.Is(err, refusal) {
 			return true
@@ -246,20 +247,3 @@ func (w *Worker) forceRebalance() {
 
 // askRejoin asks for a new membership: the one recovery from whatever the group and we disagree on.
 func (w *Worker) askRejoin() { signal(w.rejoin) }
-
-// leave closes the group's client. A dynamic member leaves the group, a static one keeps its place. It may hang when the brokers
-// do not answer; then it is left behind.
-func (w *Worker) leave(g *kgo.Client) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		g.Close()
-	}()
-	t := time.NewTimer(closeGrace)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-	}
-	w.client.CompareAndSwap(g, nil)
-}

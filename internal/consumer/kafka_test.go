@@ -69,6 +69,18 @@ func TestWorker_SpeaksTheNextProtocolOnKafka(t *testing.T) {
 	second.stateIsTheChangelog()
 }
 
+// TestWorker_KeepsItsPromisesAboutMembershipOnKafka moves partitions between members of both protocols.
+//
+//nolint:paralleltest // The tests of one cluster share two cores with it.
+func TestWorker_KeepsItsPromisesAboutMembershipOnKafka(t *testing.T) {
+	c := kafkatest.Shared(t, 1)
+	for protocol, use := range protocols() {
+		for _, tc := range groupCore() {
+			t.Run(protocol+"/"+tc.name, func(t *testing.T) { tc.test(newReal(t, c, 2), use) })
+		}
+	}
+}
+
 // BenchmarkWorker runs turns that do nothing but what each turn costs here: a record decoded, three changelog records and twelve
 // events, all of them on the topic before it starts.
 func BenchmarkWorker(b *testing.B) {

@@ -26,7 +26,7 @@ func (w *Worker) consume(ctx, work context.Context) (*kgo.Client, error) {
 			return g, err
 		}
 		w.loseAll(ErrLost)
-		w.leave(g)
+		w.leave(work, g, false)
 		w.dropGone()
 	}
 }
@@ -41,7 +41,11 @@ func (w *Worker) consumeAs(ctx, work context.Context, g *kgo.Client) (again bool
 	}()
 	defer func() {
 		stopPolling()
-		<-done
+		if w.failure() == nil {
+			<-done
+		} else if !within(closeGrace, func() { <-done }) {
+			w.log.WarnContext(work, "the poll goroutine does not return; it is left behind")
+		}
 	}()
 	select {
 	case <-ctx.Done():

@@ -1,7 +1,5 @@
 package consumer
 
-import "time"
-
 // Status is what the probes and an operator want to know.
 type Status struct {
 	// Live says that the worker makes progress; LiveReason why not.
@@ -49,9 +47,6 @@ type RestoreStatus struct {
 	Records  int64 `json:"records"`
 }
 
-// pollGrace is how long the poll goroutine may take to go round before the worker counts as stuck; it is woken more often.
-const pollGrace = 3 * leaderInterval
-
 // Status returns how the worker is now.
 func (w *Worker) Status() Status {
 	s := Status{InFlight: len(w.slots), Partitions: []PartitionStatus{}}
@@ -70,11 +65,8 @@ func (w *Worker) notLive() string {
 	if err := w.failure(); err != nil {
 		return err.Error()
 	}
-	w.mu.Lock()
-	closing := w.mu.closing
-	w.mu.Unlock()
-	if beat := w.beat.Load(); !closing && beat != 0 && time.Since(time.Unix(0, beat)) > pollGrace {
-		return "the poll goroutine is stuck"
+	if w.pollStuck() {
+		return errPollStuck.Error()
 	}
 	if w.stalled() {
 		return errStalled.Error()

@@ -10,7 +10,15 @@ import (
 	"github.com/lathe-run/lathe/internal/statestore"
 )
 
-var errStalled = errors.New("effects wait and no commit cycle succeeds, though the group is healthy")
+// ErrNoProgress is wrapped by what ends a worker that is stuck. Such a worker leaves its group for good, also if it is a static
+// member: its heartbeats go on however stuck it is, and others may do better.
+var ErrNoProgress = errors.New("the worker makes no progress")
+
+var (
+	errStalled   = fmt.Errorf("%w: effects wait and no commit cycle succeeds, though the group is healthy", ErrNoProgress)
+	errPollStuck = fmt.Errorf("%w: the poll goroutine is stuck", ErrNoProgress)
+	errWedged    = fmt.Errorf("%w: records wait and none is taken, though there is room", ErrNoProgress)
+)
 
 const (
 	watchInterval = time.Second
@@ -23,13 +31,17 @@ const (
 func (w *Worker) watch(ctx context.Context) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
-	leaders := time.Now()
+	leaders, last := time.Now(), time.Now()
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+		if now := time.Now(); now.Sub(last) > pauseSeen {
+			w.forgive(now)
+		}
+		last = time.Now()
 		if w.dirty.CompareAndSwap(true, false) {
 			if err := w.deps.Store.Sync(); err != nil {
 				w.fail(ctx, err)
@@ -46,6 +58,20 @@ func (w *Worker) watch(ctx context.Context) {
 			w.fail(ctx, err)
 			return
 		}
+	}
+}
+
+// pauseSeen is how late the watchdog may be before it takes the whole process to have been stopped. Its own requests take less.
+const pauseSeen = leaderInterval
+
+// forgive lets the times begin anew that stood still with the process: who was stopped for minutes has not been stuck.
+func (w *Worker) forgive(now time.Time) {
+	w.beat.Store(now.UnixNano())
+	if since := w.committer.since.Load(); since != 0 {
+		w.committer.since.CompareAndSwap(since, now.UnixNano())
+	}
+	for _, p := range w.all() {
+		p.seen.at = now
 	}
 }
 
@@ -96,10 +122,67 @@ func (w *Worker) overdue() error {
 		}
 		return nil
 	}
-	if w.stalled() {
+	switch {
+	case w.stalled():
 		return errStalled
+	case w.pollStuck():
+		return errPollStuck
+	}
+	now := time.Now()
+	for _, p := range w.all() {
+		if p.wedged(now) {
+			return fmt.Errorf("%w: partition %d", errWedged, p.id)
+		}
 	}
 	return nil
+}
+
+// pollGrace is how long the poll goroutine may take to go round before the worker counts as stuck; it is woken more often.
+const pollGrace = 3 * leaderInterval
+
+// pollStuck is false for a worker that drains: it polls no more.
+func (w *Worker) pollStuck() bool {
+	w.mu.Lock()
+	closing := w.mu.closing
+	w.mu.Unlock()
+	beat := w.beat.Load()
+	return !closing && beat != 0 && time.Since(time.Unix(0, beat)) > pollGrace
+}
+
+// seen is what the watchdog last saw of a partition: how many records were taken, and since when that has not changed, or need not.
+// It is only used by the watchdog.
+type seen struct {
+	taken uint64
+	at    time.Time
+}
+
+// wedged reports whether the dispatcher has taken nothing for too long although records wait and nothing else does.
+func (p *partition) wedged(now time.Time) bool {
+	p.mu.Lock()
+	taken, waiting := p.mu.taken, len(p.mu.backlog) > 0 && p.mu.waiting == ""
+	p.mu.Unlock()
+	if !waiting || taken != p.seen.taken || p.seen.at.IsZero() || p.hasToWait() {
+		p.seen = seen{taken, now}
+		return false
+	}
+	return now.Sub(p.seen.at) > p.w.cfg.Stall
+}
+
+// hasToWait reports whether there is a reason not to take a record now: the first commit of the assignment, a full window, too much
+// that waits for its commit.
+func (p *partition) hasToWait() bool {
+	if p.is() != stateRunning || len(p.window) == cap(p.window) || len(p.w.slots) == cap(p.w.slots) {
+		return true
+	}
+	if p.opened != nil {
+		select {
+		case <-p.opened:
+		default:
+			return true
+		}
+	}
+	_, bytes := p.store.Pending()
+	return bytes >= p.w.effectLimit()
 }
 
 func (w *Worker) stalled() bool {

@@ -108,7 +108,6 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	defer w.closeClients()
 	committing, stopCommitting := context.WithCancel(work)
 	defer stopCommitting()
 	var background sync.WaitGroup
@@ -122,12 +121,20 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	w.loseAll(ErrStopped)
 	w.awaitDetached(closeGrace)
 	stopCommitting()
-	background.Wait()
+	done := w.awaitBackground(ctx, &background)
 	if group != nil {
-		w.leave(group)
+		w.leave(ctx, group, w.cfg.LeaveOnStop || errors.Is(err, ErrNoProgress))
 	}
 	stopWork(ErrStopped)
 	w.awaitLanes(ctx)
+	if done {
+		w.closeClients()
+	} else {
+		go func() { // Who was left behind has them in use.
+			background.Wait()
+			w.closeClients()
+		}()
+	}
 	return err
 }
 
@@ -184,19 +191,44 @@ func (w *Worker) closeClients() {
 
 // awaitLanes waits for what was cancelled. A tool that ignores its context is left behind: it can no longer commit anything.
 func (w *Worker) awaitLanes(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	done := within(closeGrace, func() {
 		w.wg.Wait()
 		w.lanes.Close()
 		w.lanes.Wait()
+	})
+	if !done {
+		w.log.WarnContext(ctx, "turns that were cancelled do not return; they are left behind")
+	}
+}
+
+// awaitBackground waits for the committer and the watchdog. Of a worker that has failed they may never return, if it is that which
+// is wrong with it (a disk that takes no more writes); then they are left behind, so that it still leaves its group and ends.
+func (w *Worker) awaitBackground(ctx context.Context, background *sync.WaitGroup) bool {
+	if w.failure() == nil {
+		background.Wait()
+		return true
+	}
+	done := within(closeGrace, background.Wait)
+	if !done {
+		w.log.WarnContext(ctx, "the committer does not return; it is left behind")
+	}
+	return done
+}
+
+// within reports whether wait returned within the limit. If not it is left behind, by a worker that ends.
+func within(limit time.Duration, wait func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wait()
 	}()
-	t := time.NewTimer(closeGrace)
+	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
 	case <-done:
+		return true
 	case <-t.C:
-		w.log.WarnContext(ctx, "turns that were cancelled do not return; they are left behind")
+		return false
 	}
 }
 
