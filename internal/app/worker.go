@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lathe-run/lathe/internal/consumer"
+	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/internal/dedupe"
 	"github.com/lathe-run/lathe/internal/kafka"
 	"github.com/lathe-run/lathe/internal/statestore"
@@ -75,6 +76,9 @@ func Run(ctx context.Context, s *Settings, m *Manifest, p Program, logger *slog.
 	opts = opts.withDefaults()
 	w := &worker{settings: s, program: p, logger: logger, instance: instanceOf(s), incarnation: incarnation()}
 	defer func() { err = errors.Join(err, w.close(ctx)) }()
+	if err := w.lockIdentity(); err != nil {
+		return err
+	}
 	if w.telemetry, err = StartTelemetry(ctx, s.App, p.Version, w.instance); err != nil {
 		return err
 	}
@@ -259,7 +263,18 @@ func (w *worker) consume(ctx context.Context, c *consumer.Worker, stopNow <-chan
 	close(done)
 	<-watching
 	if err != nil {
-		return fmt.Errorf("run the worker: %w", err)
+		return fmt.Errorf("run the worker: %w%s", err, w.identityHint(err))
 	}
 	return nil
+}
+
+// identityHint says what to set when another process has the identity of this one.
+func (w *worker) identityHint(err error) string {
+	switch {
+	case !errors.Is(err, txn.ErrDuplicateID) && !errors.Is(err, txn.ErrSecondProcess) && !errors.Is(err, txn.ErrFencedInstance):
+		return ""
+	case w.settings.InstanceID == "":
+		return fmt.Sprintf(" (without LATHE_INSTANCE_ID the host name, %s, is the identity of a worker: to run several workers of one LATHE_APP on a host, give each an id of its own)", w.instance)
+	}
+	return fmt.Sprintf(" (another process runs with LATHE_APP=%s and LATHE_INSTANCE_ID=%s: give each worker an id of its own)", w.settings.App, w.settings.InstanceID)
 }
