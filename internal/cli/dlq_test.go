@@ -119,7 +119,9 @@ func (b *letterBed) turns() []*kgo.Record {
 	for int64(len(out)) < left {
 		out = append(out, reader.PollFetches(b.Context()).Records()...)
 	}
-	slices.SortFunc(out, func(a, c *kgo.Record) int { return strings.Compare(string(a.Key)+string(a.Value), string(c.Key)+string(c.Value)) })
+	slices.SortFunc(out, func(a, c *kgo.Record) int {
+		return strings.Compare(string(a.Key)+string(a.Value), string(c.Key)+string(c.Value))
+	})
 	return out
 }
 
