@@ -39,10 +39,13 @@ func corruptAttack() Attack {
 func spoil(dir string, which float64, how int, where float64) (string, error) {
 	var files []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && d.Name() != "LOCK" {
+		if err != nil || !d.Type().IsRegular() || d.Name() == "LOCK" {
+			return err
+		}
+		if info, err := d.Info(); err == nil && info.Size() > 0 { // Markers are empty.
 			files = append(files, path)
 		}
-		return err
+		return nil
 	})
 	if err != nil && !os.IsNotExist(err) {
 		return "", fmt.Errorf("look for files to spoil: %w", err)
