@@ -104,7 +104,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer stopWork(ErrStopped)
 	if err := w.openUntilStopped(ctx); err != nil {
 		if ctx.Err() != nil && !errors.Is(err, ErrStopped) {
-			return nil //nolint:nilerr // Told to stop before anything began: there is nothing to drain.
+			return nil // Told to stop before anything began: there is nothing to drain.
 		}
 		return err
 	}
