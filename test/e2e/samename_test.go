@@ -72,7 +72,7 @@ func TestTwoHostsOfOneName_EndAndSayWhatToSet(t *testing.T) {
 func oneEnded(processes []*process) *process {
 	for _, p := range processes {
 		select {
-		case <-p.ended:
+		case <-p.Ended():
 			return p
 		default:
 		}
