@@ -15,34 +15,39 @@ func advice(l *letter) string {
 	return text
 }
 
-func adviceFor(reason schemas.Code) string { //nolint:exhaustive // Only some codes are reasons of a dead letter; a test goes through those.
-	switch reason {
-	case schemas.CodeUndecodable:
-		return "The bytes are no turn event, so no replay helps, and nobody was told, since no id could be read. Find the producer by key, " +
-			"time and headers, and let it send the turn again."
-	case schemas.CodeSchemaUnknown:
-		return "The schema that wrote it was not found. Register it, or set LATHE_SCHEMA_REGISTRY_URL to the registry that the producer uses " +
-			"(here and at the workers); then replay it."
-	case schemas.CodeInvalidTurn:
-		return "The event was read, and a field of it cannot be taken; the detail says which. The same bytes will be refused again. No turn has " +
-			"begun, so the turn_id is free: let the producer send it again, corrected. If a newer release takes the field, update the workers and replay it."
-	case schemas.CodeKeyMismatch:
-		return "The record's key is not its session_id, so the order of the session could not be kept. Correct the producer. A replay with --rekey " +
-			"sends it under its session_id; if producers mean to use other keys, set LATHE_TURNS_PARTITIONER=any at the workers."
-	case schemas.CodePartitionMismatch:
-		return "The producer put the key on a partition where other producers would not. Correct it (librdkafka: partitioner=murmur2_random), or " +
-			"set LATHE_TURNS_PARTITIONER to what all of them use. A replay puts the record where its key belongs."
-	case schemas.CodeConflict:
-		return "A turn with this turn_id and another content was taken before; it goes on untouched, and a replay will be refused again. If this is " +
-			"a request of its own, let the producer send it under a new turn_id; if it is a retry, the producer changed it on the way."
-	case schemas.CodeTooLarge:
-		return "The record is larger than a worker takes. Make it smaller; or raise LATHE_MAX_RECORD_BYTES at all workers (and here), and " +
-			"max.message.bytes of the topics, and replay it."
-	case schemas.CodeTombstone:
-		return "The record has no value, so there is nothing to replay. To cancel a turn, send an event of type cancel."
-	case schemas.CodeUnknownAgent:
-		return "No worker knew the agent. No turn has begun, so the turn_id is free. Add the agent to the manifest (or correct its name in the " +
-			"producer), restart the workers, and replay it: it is the same turn. An event that names no agent needs a manifest with only one."
+func adviceFor(reason schemas.Code) string {
+	for _, a := range reasonAdvice() {
+		if a.reason == reason {
+			return a.text
+		}
 	}
 	return "This build does not know the reason; a newer worker wrote it. See the documentation of that release."
+}
+
+type reasonText struct {
+	reason schemas.Code
+	text   string
+}
+
+// reasonAdvice is the advice on every reason there is.
+func reasonAdvice() []reasonText {
+	return []reasonText{
+		{schemas.CodeConflict, "A turn with this turn_id and another content was taken before; it goes on untouched, and a replay will be refused again. If this is " +
+			"a request of its own, let the producer send it under a new turn_id; if it is a retry, the producer changed it on the way."},
+		{schemas.CodeInvalidTurn, "The event was read, and a field of it cannot be taken; the detail says which. The same bytes will be refused again. No turn has " +
+			"begun, so the turn_id is free: let the producer send it again, corrected. If a newer release takes the field, update the workers and replay it."},
+		{schemas.CodeKeyMismatch, "The record's key is not its session_id, so the order of the session could not be kept. Correct the producer. A replay with --rekey " +
+			"sends it under its session_id; if producers mean to use other keys, set LATHE_TURNS_PARTITIONER=any at the workers."},
+		{schemas.CodePartitionMismatch, "The producer put the key on a partition where other producers would not. Correct it (librdkafka: partitioner=murmur2_random), or " +
+			"set LATHE_TURNS_PARTITIONER to what all of them use. A replay puts the record where its key belongs."},
+		{schemas.CodeSchemaUnknown, "The schema that wrote it was not found. Register it, or set LATHE_SCHEMA_REGISTRY_URL to the registry that the producer uses " +
+			"(here and at the workers); then replay it."},
+		{schemas.CodeTombstone, "The record has no value, so there is nothing to replay. To cancel a turn, send an event of type cancel."},
+		{schemas.CodeTooLarge, "The record is larger than a worker takes. Make it smaller; or raise LATHE_MAX_RECORD_BYTES at all workers (and here), and " +
+			"max.message.bytes of the topics, and replay it."},
+		{schemas.CodeUndecodable, "The bytes are no turn event, so no replay helps, and nobody was told, since no id could be read. Find the producer by key, " +
+			"time and headers, and let it send the turn again."},
+		{schemas.CodeUnknownAgent, "No worker knew the agent. No turn has begun, so the turn_id is free. Add the agent to the manifest (or correct its name in the " +
+			"producer), restart the workers, and replay it: it is the same turn. An event that names no agent needs a manifest with only one."},
+	}
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/lathe-run/lathe/schemas"
 )
 
 func newDLQShow(env Env) *cobra.Command {
@@ -50,17 +48,10 @@ func newDLQShow(env Env) *cobra.Command {
 // reasonsHelp lists the reasons with their advice.
 func reasonsHelp() string {
 	var s strings.Builder
-	for _, r := range deadLetterReasons() {
-		say(&s, "%s\n%s\n", r, wrap(adviceFor(r), "    ", 110))
+	for _, a := range reasonAdvice() {
+		say(&s, "%s\n%s\n", a.reason, wrap(a.text, "    ", 110))
 	}
 	return s.String()
-}
-
-func deadLetterReasons() []schemas.Code {
-	return []schemas.Code{
-		schemas.CodeConflict, schemas.CodeInvalidTurn, schemas.CodeKeyMismatch, schemas.CodePartitionMismatch, schemas.CodeSchemaUnknown,
-		schemas.CodeTombstone, schemas.CodeTooLarge, schemas.CodeUndecodable, schemas.CodeUnknownAgent,
-	}
 }
 
 // show prints all of a letter for a person.
@@ -179,7 +170,7 @@ func wrap(text, prefix string, width int) string {
 	var out []string
 	for paragraph := range strings.SplitSeq(text, "\n") {
 		line := prefix
-		for _, word := range strings.Fields(paragraph) {
+		for word := range strings.FieldsSeq(paragraph) {
 			if len(line)+len(word) > width && line != prefix {
 				out = append(out, strings.TrimRight(line, " "))
 				line = prefix

@@ -219,10 +219,18 @@ func TestDLQShow_ShowsAllAndWhatToDo(t *testing.T) {
 
 func TestDLQAdvice_HasAnAnswerToEveryReason(t *testing.T) {
 	t.Parallel()
-	unknown := adviceFor("no such reason")
-	for _, r := range deadLetterReasons() {
-		if text := adviceFor(r); text == unknown || !r.DeadLetter() {
-			t.Errorf("%s: %q", r, text)
+	known := make(map[schemas.Code]bool)
+	for _, a := range reasonAdvice() {
+		if known[a.reason] = true; !a.reason.DeadLetter() || a.text == "" {
+			t.Errorf("%s: %q", a.reason, a.text)
+		}
+	}
+	for _, r := range []schemas.Code{
+		schemas.CodeUndecodable, schemas.CodeSchemaUnknown, schemas.CodeInvalidTurn, schemas.CodeKeyMismatch, schemas.CodePartitionMismatch,
+		schemas.CodeConflict, schemas.CodeTooLarge, schemas.CodeTombstone, schemas.CodeUnknownAgent,
+	} {
+		if !known[r] {
+			t.Errorf("there is no advice on %s", r)
 		}
 	}
 }
@@ -253,7 +261,7 @@ func TestDLQReplay_PlansFirstAndThenSendsTheRecordAsItCame(t *testing.T) {
 	} {
 		r := got[i]
 		to, _ := consumer.PartitionerMurmur2.Place([]byte(want.key), 4)
-		headers := append(want.headers, kgo.RecordHeader{Key: consumer.HeaderReplayedFrom, Value: []byte(want.from)})
+		headers := append(slices.Clone(want.headers), kgo.RecordHeader{Key: consumer.HeaderReplayedFrom, Value: []byte(want.from)})
 		if string(r.Key) != want.key || string(r.Value) != want.value || r.Partition != to {
 			t.Errorf("sent %s %s to partition %d", r.Key, r.Value, r.Partition)
 		}
@@ -369,7 +377,7 @@ func TestDLQ_RefusesWhatIsMisspelt(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"list", "--reason", "unkown_agent"}, "no such reason"},
+		{[]string{"list", "--reason", "unknown_agents"}, "no such reason"},
 		{[]string{"list", "--since", "yesterday"}, "90m or 3d"},
 		{[]string{"list", "0/1"}, "dlq list --help"},
 		{[]string{"replay", "0/1", "--reason", "conflict"}, "not both"},

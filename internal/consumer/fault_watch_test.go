@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-
 	"github.com/lathe-run/lathe/schemas"
 )
 
@@ -139,7 +137,7 @@ func (b *bed) wantNoMembers() {
 	groups, err := b.admin.DescribeGroups(b.t.Context(), b.name)
 	must(b.t, err)
 	if members := groups[b.name].Members; len(members) > 0 {
-		b.t.Errorf("the group still has %d members: %v", len(members), kadm.DescribedGroups(groups))
+		b.t.Errorf("the group still has %d members: %v", len(members), groups)
 	}
 }
 

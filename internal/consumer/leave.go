@@ -20,7 +20,7 @@ import (
 // good: then they are given to others at once, and not when its session ends.
 func (w *Worker) leave(ctx context.Context, g *kgo.Client, forGood bool) {
 	m := w.membership()
-	closed := within(closeGrace, g.Close)
+	closed := returns(g.Close)
 	w.client.CompareAndSwap(g, nil)
 	req := w.farewell(m, closed, forGood)
 	if req == nil {

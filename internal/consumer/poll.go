@@ -43,7 +43,7 @@ func (w *Worker) consumeAs(ctx, work context.Context, g *kgo.Client) (again bool
 		stopPolling()
 		if w.failure() == nil {
 			<-done
-		} else if !within(closeGrace, func() { <-done }) {
+		} else if !returns(func() { <-done }) {
 			w.log.WarnContext(work, "the poll goroutine does not return; it is left behind")
 		}
 	}()

@@ -191,7 +191,7 @@ func (w *Worker) closeClients() {
 
 // awaitLanes waits for what was cancelled. A tool that ignores its context is left behind: it can no longer commit anything.
 func (w *Worker) awaitLanes(ctx context.Context) {
-	done := within(closeGrace, func() {
+	done := returns(func() {
 		w.wg.Wait()
 		w.lanes.Close()
 		w.lanes.Wait()
@@ -208,21 +208,21 @@ func (w *Worker) awaitBackground(ctx context.Context, background *sync.WaitGroup
 		background.Wait()
 		return true
 	}
-	done := within(closeGrace, background.Wait)
+	done := returns(background.Wait)
 	if !done {
 		w.log.WarnContext(ctx, "the committer does not return; it is left behind")
 	}
 	return done
 }
 
-// within reports whether wait returned within the limit. If not it is left behind, by a worker that ends.
-func within(limit time.Duration, wait func()) bool {
+// returns reports whether wait returned within closeGrace. If not it is left behind, by a worker that ends.
+func returns(wait func()) bool {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		wait()
 	}()
-	t := time.NewTimer(limit)
+	t := time.NewTimer(closeGrace)
 	defer t.Stop()
 	select {
 	case <-done:
