@@ -47,12 +47,12 @@ func brokerStopAttack() Attack {
 	return brokerAttack("broker_stop", func(ctx context.Context, b *Bed, c *kafkatest.Cluster, rng *rand.Rand) error {
 		i, d := pickBroker(rng, b), between(rng, time.Second, 2*brokerSession)
 		b.Say("stop broker %d for %s", c.ID(i), d.Round(time.Millisecond))
-		return paused(ctx, c, i, func() error { return pause(ctx, d) })
+		return paused(c, i, func() error { return pause(ctx, d) })
 	})
 }
 
 // paused runs f while a broker is stopped.
-func paused(ctx context.Context, c *kafkatest.Cluster, i int, f func() error) error {
+func paused(c *kafkatest.Cluster, i int, f func() error) error {
 	if err := c.Pause(i); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func isrAttack() Attack {
 	return brokerAttack("isr", func(ctx context.Context, b *Bed, c *kafkatest.Cluster, rng *rand.Rand) error {
 		i, short, d := pickBroker(rng, b), rng.IntN(2) == 0, between(rng, 500*time.Millisecond, 6*time.Second)
 		b.Say("broker %d falls out of sync for %s more; too few are left for the changelog: %v", c.ID(i), d.Round(time.Millisecond), short)
-		err := paused(ctx, c, i, func() error {
+		err := paused(c, i, func() error {
 			if err := c.AwaitShrunk(ctx, i); err != nil {
 				return err
 			}
