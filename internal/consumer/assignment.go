@@ -16,7 +16,9 @@ type partition struct {
 	w     *Worker
 	id    int32
 	epoch uint64
-	state atomic.Int32
+	// member is what the group knew us by when it gave us the partition; set before anybody sees it.
+	member string
+	state  atomic.Int32
 
 	// ctx is the lanes' context; it is cancelled with the cause why they must stop. intake ends when nothing is to begin any
 	// more, before ctx or with it.
@@ -220,6 +222,9 @@ func (p *partition) permit(ctx context.Context) error {
 		case stateHalted:
 			return ErrHalted
 		case stateRunning:
+		}
+		if p.foreign() {
+			return ErrLost
 		}
 		if p.w.pulse.Load().fresh(p.w.cfg.SessionTimeout / 2) {
 			return nil

@@ -121,7 +121,12 @@ func (c *committer) cycle(ctx context.Context) error {
 		c.since.Store(0)
 		return nil
 	}
-	res, err := c.w.ring.Commit(ctx, c.request(shares))
+	group := c.w.membership()
+	if c.foreign(ctx, shares, group.MemberID) {
+		signal(c.urgent)
+		return nil
+	}
+	res, err := c.w.ring.Commit(ctx, c.request(shares, group))
 	if err != nil {
 		return c.fatal(ctx, shares, err)
 	}
@@ -211,10 +216,23 @@ func (s *share) revert() {
 	s.p.mu.tracker.Revert()
 }
 
+// foreign reports whether a share's partition was given to another member than the one that would commit it now, which is lost
+// then. A member that is nobody commits nothing; the ring sees to that.
+func (c *committer) foreign(ctx context.Context, shares []*share, member string) bool {
+	if member == "" || !slices.ContainsFunc(shares, func(s *share) bool { return s.p.member != member }) {
+		return false
+	}
+	for _, s := range shares {
+		s.revert()
+	}
+	c.w.loseForeign(ctx)
+	return true
+}
+
 // request makes the cycle's records, fresh for this attempt, and its offsets: one for every partition, moved or not, since that is
 // the fence.
-func (c *committer) request(shares []*share) *txn.Cycle {
-	cycle := &txn.Cycle{Records: c.records(shares), Group: c.w.membership(), Check: func() error { return check(shares) }}
+func (c *committer) request(shares []*share, group txn.Membership) *txn.Cycle {
+	cycle := &txn.Cycle{Records: c.records(shares), Group: group, Check: func() error { return check(shares) }}
 	turns := c.w.cfg.Turns
 	for _, s := range shares {
 		cycle.Offsets = append(cycle.Offsets, txn.Offset{

@@ -90,6 +90,8 @@ func (w *Worker) membership() txn.Membership {
 // assigned takes partitions: each is a new epoch, paused until it is restored. The committed offsets come next.
 func (w *Worker) assigned(work context.Context, g *kgo.Client, ids []int32) {
 	w.metrics.rebalance(work, rebalanceAssigned, len(ids))
+	w.loseForeign(work)
+	member, _ := g.GroupMetadata()
 	if len(ids) > 0 {
 		g.PauseFetchPartitions(map[string][]int32{w.cfg.Turns.Name: ids})
 	}
@@ -105,7 +107,7 @@ func (w *Worker) assigned(work context.Context, g *kgo.Client, ids []int32) {
 		if !closing {
 			w.mu.epoch++
 			p := w.newPartition(work, id, w.mu.epoch)
-			p.prior = w.mu.partitions[id]
+			p.member, p.prior = member, w.mu.partitions[id]
 			w.mu.partitions[id] = p
 		}
 	}
@@ -163,6 +165,7 @@ func (w *Worker) revoked(ctx context.Context, g *kgo.Client, ids []int32) {
 	}
 	w.metrics.rebalance(ctx, rebalanceRevoked, len(ids))
 	w.log.InfoContext(ctx, "partitions are revoked", slog.Any("partitions", ids))
+	w.loseForeign(ctx)
 	var wg sync.WaitGroup
 	for _, id := range ids {
 		if p := w.partition(id); p != nil {

@@ -1,0 +1,60 @@
+package consumer
+
+import (
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TestWorker_TakesNothingOverFromAnEarlierMember: a worker was stopped while it let a partition go, for longer than its session.
+// Another worker had the rest, ended, and the first was given it again as a new member that claimed it. It went on from where it
+// had stood, and did again what the other had done.
+func TestWorker_TakesNothingOverFromAnEarlierMember(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(f *fake) {
+		p := f.start().running(bedPartitions)
+		f.load(40, 8)
+		f.handled()
+		before := p.epochs()
+		forgotten := false
+		f.cluster.ControlKey(int16(kmsg.JoinGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			f.cluster.KeepControl()
+			join := req.(*kmsg.JoinGroupRequest)
+			if forgotten || join.MemberID == "" {
+				return nil, nil, false //nolint:nilnil // The broker answers.
+			}
+			forgotten = true
+			resp := join.ResponseKind().(*kmsg.JoinGroupResponse)
+			resp.ErrorCode = kerr.UnknownMemberID.Code
+			return resp, nil, true
+		})
+		p.worker.forceRebalance()
+		f.eventually("every partition is given anew", func() bool {
+			now := p.epochs()
+			for id, epoch := range before {
+				if now[id] <= epoch {
+					return false
+				}
+			}
+			return len(now) == bedPartitions
+		})
+		if !forgotten {
+			f.t.Error("the group has forgotten nobody")
+		}
+		p.running(bedPartitions)
+		f.load(40, 8)
+		f.handled()
+		p.drain()
+		f.exactlyOnce(8)
+	})
+}
+
+// epochs are those of the partitions that the worker has.
+func (p *process) epochs() map[int32]uint64 {
+	out := make(map[int32]uint64)
+	for _, s := range p.worker.Status().Partitions {
+		out[s.Partition] = s.Epoch
+	}
+	return out
+}
