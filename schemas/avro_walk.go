@@ -14,11 +14,13 @@ import (
 type avroWalker struct {
 	b    []byte
 	left int
+	// most is the limit.
+	most int
 }
 
 // walkAvro checks that b is exactly one value of t made of at most maxValues values.
 func walkAvro(t *avroType, b []byte, maxValues int) error {
-	w := avroWalker{b: b, left: maxValues}
+	w := avroWalker{b: b, left: maxValues, most: maxValues}
 	end, err := w.value(t, 0)
 	if err != nil {
 		return err
@@ -31,7 +33,7 @@ func walkAvro(t *avroType, b []byte, maxValues int) error {
 
 func (w *avroWalker) value(t *avroType, at int) (int, error) {
 	if w.left--; w.left < 0 {
-		return 0, fmt.Errorf("more values than allowed, at byte %d", at)
+		return 0, fmt.Errorf("it has more than %d values, at byte %d", w.most, at)
 	}
 	switch t.kind {
 	case "null":

@@ -184,7 +184,7 @@ func checkRaw(v []byte) (spaced bool, err error) {
 	if !utf8.Valid(v) {
 		return false, errNotUTF8
 	}
-	s := jsonScanner{b: v, left: maxFreeDepth}
+	s := jsonScanner{b: v, left: maxFreeDepth, most: maxFreeDepth}
 	end, err := s.value(s.space(0))
 	if err == nil && s.space(end) != len(v) {
 		err = s.unexpected(s.space(end))

@@ -16,7 +16,7 @@ func checkJSON(b []byte, maxDepth int) error {
 	if !utf8.Valid(b) {
 		return errNotUTF8
 	}
-	s := jsonScanner{b: b, left: maxDepth}
+	s := jsonScanner{b: b, left: maxDepth, most: maxDepth}
 	end, err := s.value(s.space(0))
 	if err != nil {
 		return err
@@ -27,10 +27,10 @@ func checkJSON(b []byte, maxDepth int) error {
 	return nil
 }
 
-// jsonScanner checks JSON by recursive descent, at most left levels deep.
+// jsonScanner checks JSON by recursive descent, at most most levels deep, of which left are left.
 type jsonScanner struct {
-	b    []byte
-	left int
+	b          []byte
+	left, most int
 	// spaced says that there was white space between tokens.
 	spaced bool
 }
@@ -69,7 +69,7 @@ func (s *jsonScanner) value(i int) (int, error) {
 
 func (s *jsonScanner) nested(i int, open byte) (int, error) {
 	if s.left--; s.left < 0 {
-		return 0, fmt.Errorf("it nests too deep, at byte %d", i)
+		return 0, fmt.Errorf("it nests more than %d deep, at byte %d", s.most, i)
 	}
 	defer func() { s.left++ }()
 	last := open + 2 // Both '[' and '{' come two before what closes them.

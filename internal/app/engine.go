@@ -14,6 +14,7 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/lathe-run/lathe/internal/dedupe"
 	"github.com/lathe-run/lathe/internal/fact"
 	"github.com/lathe-run/lathe/internal/llm"
 	"github.com/lathe-run/lathe/internal/tools"
@@ -61,7 +62,8 @@ func NewEngine(s *Settings, m *Manifest, p Program, deps EngineDeps) (*Engine, e
 		return nil, fmt.Errorf("configure the models: %w", err)
 	}
 	runtime, err := tools.New(tools.Config{
-		MaxInputBytes: int(s.Limits.InputBytes), MaxResultBytes: int(s.Limits.ResultBytes), MaxRecordBytes: int(s.Limits.RecordBytes),
+		MaxInputBytes: int(s.Limits.InputBytes), MaxResultBytes: int(s.Limits.ResultBytes), MaxRecordBytes: int(s.Limits.RecordBytes - eventRoom),
+		MaxDepth: s.Limits.JSONDepth,
 	}, tools.Deps{Logger: deps.Logger.With(slog.String("component", "tools")), Program: p.Deps, Propagator: propagation.TraceContext{}})
 	if err != nil {
 		return nil, err
@@ -90,6 +92,15 @@ func (e *Engine) bind(name string, a ManifestAgent, bound *tools.Bound, deps Eng
 	loop := turn.New(turn.Config{Worker: deps.Worker, Now: deps.Now, CheckOutput: tools.CheckAnswer, Logger: deps.Logger},
 		tracedModel{deps.Telemetry, e.models}, agentTools{bound, deps.Telemetry, deps.Status})
 	return &boundAgent{config: config, tools: bound, loop: loop}
+}
+
+// checkAgents refuses agents whose configuration, which the state keeps, or whose turn:start does not fit a record.
+func (e *Engine) checkAgents(codec *dedupe.Codec) error {
+	var faults []error
+	for _, name := range e.Agents() {
+		faults = append(faults, codec.CheckAgent(e.agents[name].config))
+	}
+	return errors.Join(faults...)
 }
 
 // Agents are the names of the agents, sorted.

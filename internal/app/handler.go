@@ -60,19 +60,50 @@ func (p *partition) Resume(context.Context) ([]consumer.Task, error) {
 	}
 	tasks := make([]consumer.Task, len(turns))
 	for i, t := range turns {
-		tasks[i] = consumer.Task{LaneKey: t.SessionID, Run: func(ctx context.Context) error {
-			j, err := p.store.Resume(t.TurnID)
-			if err != nil {
-				return suspended(err)
-			}
-			return p.run(ctx, j, nil, p.assignment.Died)
-		}}
+		k := &taking{turnID: t.TurnID}
+		tasks[i] = consumer.Task{LaneKey: t.SessionID, Run: func(ctx context.Context) error { return p.resume(ctx, k) }}
 	}
 	return tasks, nil
 }
 
+// taking is a turn as this worker has taken it. It is kept with the turn's effects until they are committed.
+type taking struct {
+	turnID string
+	// rec is nil for a turn that is resumed from state.
+	rec *consumer.Record
+	// thrift and why are set for a turn that is taken only to be ended.
+	thrift dedupe.Thrift
+	why    *consumer.Refusal
+	// was is how it was taken before that; nil if it was not.
+	was *taking
+	// known is what the turn knows. It is only used in the turn's lane.
+	known *turn.Known
+}
+
+// knew is what the turn knew; nil if it did not run here.
+func (k *taking) knew() *turn.Known {
+	if k == nil {
+		return nil
+	}
+	return k.known
+}
+
+// resume takes a turn that is under way in the state, unless it has ended meanwhile.
+func (p *partition) resume(ctx context.Context, k *taking) error {
+	j, err := p.store.Resume(k.turnID, k.thrift, k)
+	if err != nil || j == nil {
+		return suspended(err)
+	}
+	return p.run(ctx, j, k, p.assignment.Died)
+}
+
 // Handle implements consumer.PartitionHandler.
 func (p *partition) Handle(ctx context.Context, rec *consumer.Record) error {
+	return p.accept(ctx, &taking{turnID: rec.Event.TurnID, rec: rec})
+}
+
+func (p *partition) accept(ctx context.Context, k *taking) error {
+	rec := k.rec
 	agent, err := p.engine.agent(rec.Event.Agent)
 	if err != nil {
 		return err
@@ -82,12 +113,15 @@ func (p *partition) Handle(ctx context.Context, rec *consumer.Record) error {
 			return err
 		}
 	}
-	if err := p.admit(ctx, rec, agent.config); err != nil {
-		return suspended(err)
+	if k.why == nil {
+		if err := p.admit(ctx, rec, agent.config); err != nil {
+			return suspended(err)
+		}
 	}
 	parent, state := traceHeaders(rec.Headers)
 	j, err := p.store.Accept(&dedupe.Input{
 		Event: rec.Event, Hash: rec.Hash, Origin: origin(rec), Timestamp: rec.Timestamp, Agent: agent.config, Trace: parent, TraceState: state,
+		Thrift: k.thrift, Run: k,
 	})
 	if err != nil {
 		return suspended(err)
@@ -96,27 +130,27 @@ func (p *partition) Handle(ctx context.Context, rec *consumer.Record) error {
 		p.telemetry.duplicate(ctx, rec.Event.Agent)
 		return nil
 	}
-	return p.run(ctx, j, rec, rec.Suspect || j.Resumed() && p.assignment.Died)
+	return p.run(ctx, j, k, rec.Suspect || j.Resumed() && p.assignment.Died)
 }
 
 func origin(rec *consumer.Record) fact.Origin {
 	return fact.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
 }
 
-// run runs a turn that this worker holds to its end, under a span. rec is nil for a turn that is resumed from state. A suspect is
-// one that the last worker may have died of.
-func (p *partition) run(ctx context.Context, j *dedupe.Journal, rec *consumer.Record, suspected bool) (err error) {
+// run runs a turn that this worker holds to its end, under a span. A suspect is one that the last worker may have died of.
+func (p *partition) run(ctx context.Context, j *dedupe.Journal, k *taking, suspected bool) (err error) {
 	defer j.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ctx, span := p.telemetry.startTurn(ctx, p.group, j.Accepted(), rec)
+	ctx, span := p.telemetry.startTurn(ctx, p.group, j.Accepted(), k.rec)
 	defer func() { p.telemetry.endTurn(ctx, span, j, err) }()
 	j.SetTrace(traceOf(ctx))
 	j.OnCancel(func() { cancel(turn.ErrCancelled) })
-	known := turn.NewKnown()
+	j.OnDrop(func() { cancel(statestore.ErrDropped) })
+	k.known = turn.NewKnown()
 	if frames := j.Frames(); len(frames) > 0 {
 		span.SetAttributes(attribute.Bool("lathe.turn.resumed", j.Resumed()))
-		if known, err = turn.Replay(frames); err != nil {
+		if k.known, err = turn.Replay(frames); err != nil {
 			return fmt.Errorf("resume turn %s: %w", j.Accepted().TurnID, err)
 		}
 	}
@@ -125,8 +159,11 @@ func (p *partition) run(ctx context.Context, j *dedupe.Journal, rec *consumer.Re
 		return err
 	}
 	t := &turn.Turn{
-		Accepted: j.Accepted(), Agent: j.Agent(), History: j.History(), Known: known, Journal: j, Gate: p.assignment,
+		Accepted: j.Accepted(), Agent: j.Agent(), History: j.History(), Known: k.known, Journal: j, Gate: p.assignment,
 		Draining: p.assignment.Draining(),
+	}
+	if k.why != nil {
+		return suspended(loop.Fail(t, k.was.knew(), refusalCode(k.why), k.why.Detail()))
 	}
 	if suspected {
 		s := &suspect{Journal: j, probation: p.probation, draining: t.Draining}
@@ -172,8 +209,12 @@ func (p *partition) Rejected(rec *consumer.Record, reason *schemas.Error) []stat
 	return outputs
 }
 
-// suspended marks the errors that stop a turn without being anyone's fault: the partition is drained, lost or stopped.
+// suspended marks the errors that stop a turn without being anyone's fault: the partition is drained, lost or stopped, or what the
+// turn did was dropped.
 func suspended(err error) error {
+	if errors.Is(err, statestore.ErrDropped) {
+		return fmt.Errorf("%w: %w", consumer.ErrRedone, err)
+	}
 	for _, cause := range []error{
 		consumer.ErrDraining, consumer.ErrDrainBudget, consumer.ErrLost, consumer.ErrStopped, consumer.ErrHalted, llm.ErrDraining, statestore.ErrGone, context.Canceled,
 	} {

@@ -31,7 +31,7 @@ type Settings struct {
 	LeaveOnStop             bool          `env:"LEAVE_ON_STOP,default=false" desc:"leave the group when the worker stops although INSTANCE_ID is set: its partitions go to others at once and not after SESSION_TIMEOUT. For deployments that scale in by themselves; each restart then moves partitions"`
 	MaxInFlight             int           `env:"MAX_IN_FLIGHT,default=1024" min:"1" desc:"turns that run at once in this worker"`
 	MaxInFlightPerPartition int           `env:"MAX_IN_FLIGHT_PER_PARTITION,default=256" min:"1" desc:"turns that run at once of one partition"`
-	MaxBufferedBytes        ByteSize      `env:"MAX_BUFFERED_BYTES,default=256MiB" min:"8MiB" desc:"memory for records and effects that wait, and for restoring state. At the bound, fetching pauses"`
+	MaxBufferedBytes        ByteSize      `env:"MAX_BUFFERED_BYTES,default=256MiB" min:"8MiB" desc:"memory for records and effects that wait, and for restoring state, shared out evenly among the partitions. At the bound, fetching pauses, no turn begins, and turns under way wait before their next request or call"`
 	TransactionTimeout      time.Duration `env:"TRANSACTION_TIMEOUT,default=15s" min:"1s" max:"15m" desc:"after how long the broker aborts an open transaction; it bounds how long readers wait behind a worker that died in one"`
 	DrainBudget             time.Duration `env:"DRAIN_BUDGET,default=20s" min:"0s" desc:"how long a stop or a rebalance waits for running calls. In Kubernetes, keep terminationGracePeriodSeconds some seconds above it"`
 	DedupeRetention         time.Duration `env:"DEDUPE_RETENTION,default=15d" min:"1m" desc:"how long at least an ended turn is remembered, so that a repeat of it is recognised, and a cancel that came before its turn. Expiry takes up to an hour longer. It must be at least retention.ms + segment.ms of the topic of turns"`
@@ -107,7 +107,7 @@ type SASLSettings struct {
 
 // LimitsSettings bound what comes from outside.
 type LimitsSettings struct {
-	RecordBytes ByteSize `env:"MAX_RECORD_BYTES,default=1MiB" min:"64KiB" max:"1GiB" desc:"largest record read or written: key, value, headers and framing, before compression. The default fits a topic with Kafka's default max.message.bytes; raise both"`
+	RecordBytes ByteSize `env:"MAX_RECORD_BYTES,default=1MiB" min:"64KiB" max:"64MiB" desc:"largest record read or written: key, value, headers and framing, before compression. The default fits a topic with Kafka's default max.message.bytes; raise both"`
 	InputBytes  ByteSize `env:"MAX_INPUT_BYTES,default=512KiB" min:"1KiB" desc:"largest input of one tool call"`
 	ResultBytes ByteSize `env:"MAX_RESULT_BYTES,default=512KiB" min:"1KiB" desc:"largest result of a tool that sets no max_result_bytes"`
 	JSONDepth   int      `env:"MAX_JSON_DEPTH,default=64" min:"8" max:"1000" desc:"deepest nesting of JSON in turns, arguments and results"`

@@ -241,7 +241,7 @@ func TestSettings_AgreeWithEachOther(t *testing.T) {
 			"LATHE_MAX_RESULT_BYTES: must be at least 64KiB below LATHE_MAX_RECORD_BYTES, for the rest of the event",
 		},
 		{
-			"the buffer holds records", "LATHE_MAX_RECORD_BYTES=128MiB",
+			"the buffer holds records", "LATHE_MAX_RECORD_BYTES=64MiB LATHE_MAX_BUFFERED_BYTES=255MiB",
 			"LATHE_MAX_BUFFERED_BYTES: must hold at least 4 records of LATHE_MAX_RECORD_BYTES",
 		},
 		{

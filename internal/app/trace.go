@@ -15,7 +15,14 @@ import (
 	"github.com/lathe-run/lathe/schemas"
 )
 
-// traceHeaders returns the producer's trace context. Keys may repeat; the last one counts.
+// maxTraceParent and maxTraceState bound what is taken of a producer's trace context, since it is passed on with every event. The
+// state's is what W3C asks everyone to pass on; longer ones may be dropped.
+const (
+	maxTraceParent = 128
+	maxTraceState  = 512
+)
+
+// traceHeaders returns the producer's trace context. Keys may repeat; the last one counts. What is too long is left out.
 func traceHeaders(headers []schemas.Header) (parent, state string) {
 	for _, h := range headers {
 		switch h.Key {
@@ -24,6 +31,12 @@ func traceHeaders(headers []schemas.Header) (parent, state string) {
 		case "tracestate":
 			state = string(h.Value)
 		}
+	}
+	if len(parent) > maxTraceParent {
+		parent = ""
+	}
+	if len(state) > maxTraceState {
+		state = ""
 	}
 	return parent, state
 }

@@ -173,6 +173,9 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 	if err != nil {
 		return nil, err
 	}
+	if err := w.engine.checkAgents(codec); err != nil {
+		return nil, err
+	}
 	local := statestore.Config{
 		Dir: s.DataDir, RecordBytes: valueBudget(s), Age: dedupe.Age, Formats: statestore.Formats{Write: byte(s.StateFormat)}, //nolint:gosec // Bounded by its tag.
 		Logger: w.logger.With(slog.String("component", "statestore")),

@@ -63,8 +63,11 @@ type partition struct {
 
 	// window has a place for each turn that may be delivered and not done.
 	window chan struct{}
-	// arrived wakes the dispatcher when there are records, space when effects were committed.
+	// arrived wakes the dispatcher when there are records, space when there may be room for another turn; room wakes turns.
 	arrived, space chan struct{}
+	room           room
+	// held is what the records of turns that are delivered and not done hold in memory, in bytes.
+	held atomic.Int64
 
 	restore restoreProgress
 	// seen belongs to the watchdog.
@@ -225,6 +228,12 @@ func (p *partition) permit(ctx context.Context) error {
 		}
 		if p.foreign() {
 			return ErrLost
+		}
+		if p.choked() {
+			if err := p.awaitRoom(ctx); err != nil {
+				return err
+			}
+			continue
 		}
 		if p.w.pulse.Load().fresh(p.w.cfg.SessionTimeout / 2) {
 			return nil

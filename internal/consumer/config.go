@@ -65,15 +65,15 @@ type Config struct {
 	HeartbeatInterval time.Duration
 	// Partitioner is how producers choose the partition of a turn, murmur2 by default.
 	Partitioner Partitioner
-	// MaxTurnBytes bounds the value of a turn event, 1 MiB by default.
+	// MaxTurnBytes bounds the record of a turn event: key, value, headers and framing; 1 MiB by default.
 	MaxTurnBytes int
 
 	// Window is how many turns of one partition are delivered and not done at most, 256 by default.
 	Window int
 	// MaxInFlight is the same for the worker, 1,024 by default.
 	MaxInFlight int
-	// MaxBufferedBytes bounds the records that wait for their turn, and again the effects that wait for their commit, 64 MiB by
-	// default.
+	// MaxBufferedBytes bounds the records that wait for their turn or are in it, and the effects that wait for their commit, 64 MiB
+	// by default. Each partition has an equal share, of at least 512 KiB.
 	MaxBufferedBytes int64
 	// FetchMaxWait is how long the broker holds an empty fetch, 250 ms by default. A resumed partition waits as long.
 	FetchMaxWait time.Duration
@@ -211,6 +211,17 @@ func (c Config) outputs() map[string]int32 {
 	m := map[string]int32{c.DeadLetters.Name: c.DeadLetters.Partitions}
 	for _, t := range c.Outputs {
 		m[t.Name] = t.Partitions
+	}
+	return m
+}
+
+// batchBytes gives what every topic that is written to takes at most, where that is known.
+func (c Config) batchBytes() map[string]int {
+	m := make(map[string]int)
+	for _, t := range append([]Topic{c.Changelog, c.DeadLetters}, c.Outputs...) {
+		if t.MaxMessageBytes > 0 {
+			m[t.Name] = t.MaxMessageBytes
+		}
 	}
 	return m
 }

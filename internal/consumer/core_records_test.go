@@ -157,7 +157,7 @@ func oddRecords(b *bed) {
 			}
 		}
 	}
-	want := map[string]int{fmt.Sprintf("too_large %d", len(big.Value)): cutValue, "undecodable 1": 1}
+	want := map[string]int{fmt.Sprintf("too_large %d", len(big.Value)): cutValue, "too_large 1": 1}
 	if diff := cmp.Diff(want, cutOnes); diff != "" {
 		b.t.Errorf("dead letters that were cut (-want +got):\n%s", diff)
 	}

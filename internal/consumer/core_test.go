@@ -34,6 +34,9 @@ var core = []struct {
 	{"a fault of one partition halts it alone", haltedAlone},
 	{"unfinished turns come before records", resumedFirst},
 	{"after a death the turns of the dead are suspect", suspectsAfterDeath},
+	{"a turn whose output is refused ends without it, alone", refusesOne},
+	{"a state record that is refused is split, or stops its turn", refusesState},
+	{"a dead letter that is refused is cut", refusesLetters},
 }
 
 func (p *process) end() {

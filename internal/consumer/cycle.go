@@ -153,6 +153,9 @@ func (c *committer) cycle(ctx context.Context) error {
 func (c *committer) take(ctx context.Context, open *openCycle) (shares []*share, more bool) {
 	all := c.w.committing(open)
 	bytes, records := c.w.cfg.CycleBytes, c.w.cfg.CycleRecords
+	if limit := c.w.ring.CycleBytes(); limit > 0 {
+		bytes = min(bytes, limit)
+	}
 	c.first++
 	for i := range all {
 		p := all[(i+c.first)%len(all)]
@@ -339,7 +342,7 @@ func (c *committer) settle(ctx context.Context, shares []*share, res *txn.Result
 	}
 	c.w.dirty.Store(true)
 	for _, s := range shares {
-		signal(s.p.space)
+		s.p.freed()
 	}
 	call(ctx, c.w.deps.Hooks.AfterSettle)
 	return nil
@@ -398,6 +401,7 @@ func (c *committer) aborted(ctx context.Context, shares []*share, err error) err
 	case errors.Is(err, txn.ErrLogCut):
 		haltCut(ctx, shares, err)
 	case errors.Is(err, txn.ErrTooLarge):
+		c.backoff = 0 // Each refusal brings the next cycle closer to one that is taken.
 		c.refused(ctx, shares, err)
 	case errors.Is(err, txn.ErrConfig):
 		c.w.trouble(ctx, sourceCycle, err)
@@ -449,47 +453,4 @@ func (s *share) writes(w *Worker, topic string) bool {
 		}
 	}
 	return topic == w.cfg.Turns.Name
-}
-
-// refused finds the record that the broker will never take, and lets its handler mend the effects it comes from.
-func (c *committer) refused(ctx context.Context, shares []*share, err error) {
-	rec, ok := errors.AsType[*txn.RecordError](err)
-	if !ok {
-		return
-	}
-	p, r := locate(shares, rec.Index)
-	if p == nil {
-		return
-	}
-	r.Err = rec.Err
-	if r.Topic == "" {
-		r.Topic = c.w.cfg.Changelog.Name
-	}
-	mender, ok := p.handler.(Refuser)
-	if !ok {
-		p.halt(ctx, fmt.Errorf("record of %d bytes for %s, key %q: %w", r.Size, r.Topic, r.Key, err))
-		return
-	}
-	if err := mender.Refused(ctx, r); err != nil {
-		p.halt(ctx, fmt.Errorf("record of %d bytes for %s, key %q: %w", r.Size, r.Topic, r.Key, err))
-	}
-}
-
-// locate undoes the order that records has: all changelog records, then all outputs.
-func locate(shares []*share, index int) (*partition, Refusal) {
-	for _, s := range shares {
-		if index < len(s.batch.Records) {
-			r := &s.batch.Records[index]
-			return s.p, Refusal{Key: []byte(r.Key), Size: len(r.Key) + len(r.Value)}
-		}
-		index -= len(s.batch.Records)
-	}
-	for _, s := range shares {
-		if index < len(s.batch.Outputs) {
-			o := s.batch.Outputs[index]
-			return s.p, Refusal{Topic: o.Topic, Key: o.Key, Output: o, Size: len(o.Key) + len(o.Value)}
-		}
-		index -= len(s.batch.Outputs)
-	}
-	return nil, Refusal{}
 }

@@ -3,6 +3,7 @@ package consumer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"time"
@@ -34,16 +35,35 @@ const (
 	// defaultMaxMessageBytes is what a topic takes when its limit is not known.
 	defaultMaxMessageBytes = 1 << 20
 	maxDetail              = 1 << 10
+	// cutDetail is how much of the reason a shortened turn:rejected has.
+	cutDetail = 256
+)
+
+// deadLetter is the owner of a dead letter's effect.
+type deadLetter struct {
+	rec    *Record
+	reason *schemas.Error
+	// cut is how much of the record is left out. When the broker refuses it, more is.
+	cut letterCut
+	// bare says that the turn:rejected beside it has no metadata and little detail.
+	bare bool
+}
+
+type letterCut uint8
+
+const (
+	// cutAsNeeded keeps all of the record that the topic takes.
+	cutAsNeeded letterCut = iota
+	// cutShort keeps the beginning of the value.
+	cutShort
+	// cutAll keeps nothing of the record but where it stands, its size and its hash.
+	cutAll
 )
 
 // deadLetter completes a record that cannot be accepted: it goes to the dead letter topic, with turn:rejected if it could be
 // decoded, in the transaction that commits its offset.
 func (p *partition) deadLetter(rec *Record, reason *schemas.Error) {
-	outputs := []statestore.Output{p.w.deadLetterOutput(rec, reason)}
-	if rec.Event != nil {
-		outputs = append(outputs, p.handler.Rejected(rec, reason)...)
-	}
-	if p.store.Add(&statestore.Effect{Outputs: outputs, Offset: rec.Offset, Urgent: true}) != nil {
+	if !p.writeLetter(&deadLetter{rec: rec, reason: reason}) {
 		return // The partition is gone; its next owner sees the record again.
 	}
 	p.w.metrics.deadLetter(p.ctx, reason.Code)
@@ -51,8 +71,48 @@ func (p *partition) deadLetter(rec *Record, reason *schemas.Error) {
 		slog.String("reason", string(reason.Code)), slog.Any("error", reason))
 }
 
+func (p *partition) writeLetter(l *deadLetter) bool {
+	outputs := []statestore.Output{p.w.deadLetterOutput(l)}
+	if l.rec.Event != nil {
+		outputs = append(outputs, p.handler.Rejected(l.told())...)
+	}
+	return p.store.Add(&statestore.Effect{Outputs: outputs, Offset: l.rec.Offset, Urgent: true, Owner: l}) == nil
+}
+
+// told are record and reason as turn:rejected has them.
+func (l *deadLetter) told() (*Record, *schemas.Error) {
+	if !l.bare {
+		return l.rec, l.reason
+	}
+	rec, event, reason := *l.rec, *l.rec.Event, *l.reason
+	event.Metadata, rec.Event = nil, &event
+	reason.Message, reason.Path, reason.Err = string(cut([]byte(l.reason.Detail()), cutDetail)), "", nil
+	return &rec, &reason
+}
+
+// shorten puts a smaller dead letter in the place of one that the broker refuses. Without any smaller the partition is halted: its
+// record must not be lost.
+func (p *partition) shorten(l *deadLetter, r *Refusal) error {
+	next := *l
+	switch isLetter := r.Topic == p.w.cfg.DeadLetters.Name; {
+	case isLetter && l.cut == cutAsNeeded:
+		next.cut = cutShort
+	case isLetter && l.cut == cutShort:
+		next.cut = cutAll
+	case !isLetter && !l.bare:
+		next.bare = true
+	default:
+		return fmt.Errorf("dead letter of the record at offset %d: %w", l.rec.Offset, r.Fault())
+	}
+	if len(p.store.Drop(l)) > 0 {
+		p.writeLetter(&next)
+	}
+	return nil
+}
+
 // deadLetterOutput is the record as it came, with the reason in headers; or, if the topic would not take that, its beginning.
-func (w *Worker) deadLetterOutput(rec *Record, reason *schemas.Error) statestore.Output {
+func (w *Worker) deadLetterOutput(l *deadLetter) statestore.Output {
+	rec := l.rec
 	limit := w.cfg.DeadLetters.MaxMessageBytes
 	if limit <= 0 {
 		limit = defaultMaxMessageBytes
@@ -61,14 +121,18 @@ func (w *Worker) deadLetterOutput(rec *Record, reason *schemas.Error) statestore
 	if len(rec.Key) > 0 {
 		out.Partition = -1
 	}
-	own := w.reasonHeaders(rec, reason)
-	if rec.batch || recordSize(rec.Key, rec.value, rec.Headers)+headersSize(own)+batchOverhead > limit {
-		own = append(own, cutHeaders(rec)...)
-		out.Key, out.Value = cut(rec.Key, cutPart), cut(rec.value, min(cutValue, limit/2))
+	kept, value := cutPart, min(cutValue, limit/2)
+	if l.cut == cutAll {
+		kept, value = 0, 0
 	}
-	if kept := rec.Headers; len(own) == reasonCount || headersSize(kept) <= cutPart {
-		out.Headers = make([]statestore.Header, 0, len(kept)+len(own))
-		for _, h := range kept {
+	own := w.reasonHeaders(rec, l.reason)
+	if l.cut > cutAsNeeded || rec.batch || recordSize(rec.Key, rec.value, rec.Headers)+headersSize(own)+batchOverhead > limit {
+		own = append(own, cutHeaders(rec)...)
+		out.Key, out.Value = cut(rec.Key, kept), cut(rec.value, value)
+	}
+	if l.cut < cutAll && (len(own) == reasonCount || headersSize(rec.Headers) <= cutPart) {
+		out.Headers = make([]statestore.Header, 0, len(rec.Headers)+len(own))
+		for _, h := range rec.Headers {
 			out.Headers = append(out.Headers, statestore.Header(h))
 		}
 	}

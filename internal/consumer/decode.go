@@ -32,8 +32,8 @@ func (w *Worker) read(ctx context.Context, rec *Record) *schemas.Error {
 	if rec.value == nil {
 		return schemas.Errorf(schemas.CodeTombstone, "the record has no value; to cancel a turn send an event of type cancel")
 	}
-	if len(rec.value) > w.cfg.MaxTurnBytes {
-		return schemas.Errorf(schemas.CodeTooLarge, "the record has %d bytes, the limit is %d", len(rec.value), w.cfg.MaxTurnBytes)
+	if n := recordSize(rec.Key, rec.value, rec.Headers); n > w.cfg.MaxTurnBytes {
+		return schemas.Errorf(schemas.CodeTooLarge, "the record has %d bytes, the limit is %d", n, w.cfg.MaxTurnBytes)
 	}
 	decoded, err := w.guardedDecode(ctx, rec)
 	if err != nil {

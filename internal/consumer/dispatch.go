@@ -56,14 +56,6 @@ func recordBytes(r *kgo.Record) int64 {
 	return int64(n)
 }
 
-const (
-	// maxBacklog bounds the records that wait in one partition, whatever their size.
-	maxBacklog = 8192
-	// minBacklogBytes is each partition's share of the buffer however many there are: less would starve it between fetches.
-	minBacklogBytes = 256 << 10
-	maxBacklogBytes = 8 << 20
-)
-
 // syncPause pauses fetching when too much waits and resumes it when half of that is left, so that fetched records are seldom
 // thrown away. The lock keeps two callers from crossing.
 func (p *partition) syncPause() {
@@ -140,7 +132,7 @@ func (p *partition) resume() bool {
 		if !p.acquire() {
 			return false
 		}
-		if !p.push(t.LaneKey, task{run: t.Run}) {
+		if !p.push(t.LaneKey, task{rec: t.Record, run: t.Run}) {
 			p.w.release(p)
 			return false
 		}
@@ -174,12 +166,9 @@ func (p *partition) next() (arrival, bool) {
 	}
 }
 
-// acquire takes a place in the window and one of the worker, and waits while too much that is done waits for its commit.
+// acquire takes a place in the window and one of the worker, and waits while the buffer is full.
 func (p *partition) acquire() bool {
-	for {
-		if _, bytes := p.store.Pending(); bytes < p.w.effectLimit() {
-			break
-		}
+	for p.full() {
 		select {
 		case <-p.space:
 		case <-p.intake.Done():
@@ -229,7 +218,7 @@ func (p *partition) route(a arrival) bool {
 	case rec.Event.Type == schemas.InputCancel:
 		p.settleTask(rec, p.guarded(func() error { return p.handler.Cancel(p.ctx, rec) }))
 	default:
-		return p.push(rec.Event.SessionID, task{rec: rec})
+		return p.push(rec.Event.SessionID, task{rec: rec, bytes: recordBytes(a.raw)})
 	}
 	return false
 }

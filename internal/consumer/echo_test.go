@@ -18,6 +18,8 @@ type echo struct {
 	topic string
 	// on is called as a turn runs; an error ends it so.
 	on func(ctx context.Context, a *Assignment, rec *Record) error
+	// value gives what else the output of a turn holds.
+	value func(rec *Record) []byte
 	// open and resume are called as a partition opens.
 	open   func(a *Assignment) error
 	resume func(a *Assignment) []Task
@@ -90,19 +92,31 @@ func (p *echoPartition) complete(rec *Record) error {
 	if value != nil {
 		count += binary.BigEndian.Uint64(value[1:])
 	}
+	value, headers := fmt.Appendf(nil, "%s %d", rec.Event.TurnID, count), []statestore.Header{{Key: "kind", Value: []byte("echo")}}
+	if p.value != nil {
+		value = append(value, p.value(rec)...)
+	}
 	return p.add(&statestore.Effect{
+		Owner: &echoed{session: rec.Event.SessionID, rec: rec},
 		Mutations: []statestore.Mutation{
 			{Op: statestore.OpSet, Key: turnKey, Value: []byte{statestore.Format}},
 			{Op: statestore.OpSet, Key: countKey, Value: binary.BigEndian.AppendUint64([]byte{statestore.Format}, count)},
 			{Op: statestore.OpAppend, Key: "log/" + rec.Event.SessionID, Value: []byte(rec.Event.TurnID + "\n")},
 		},
 		Outputs: []statestore.Output{{
-			Topic: p.topic, Key: rec.Key, Value: fmt.Appendf(nil, "%s %d", rec.Event.TurnID, count), Partition: -1,
-			Headers: []statestore.Header{{Key: "kind", Value: []byte("echo")}},
+			Topic: p.topic, Key: rec.Key, Value: value, Partition: -1, Headers: headers,
 		}},
 		Offset: rec.Offset, Urgent: true,
 	})
 }
+
+// echoed owns the effect of one turn.
+type echoed struct {
+	session string
+	rec     *Record
+}
+
+func (e *echoed) LaneKey() string { return e.session }
 
 func (p *echoPartition) add(e *statestore.Effect) error {
 	if err := p.a.State.Add(e); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -244,63 +243,4 @@ func TestWorker_HaltsWhoWritesToATopicThatIsGone(t *testing.T) {
 		}
 		p.end()
 	})
-}
-
-// TestWorker_LetsTheHandlerMendWhatTheBrokerRefuses makes the broker refuse one record for good.
-func TestWorker_LetsTheHandlerMendWhatTheBrokerRefuses(t *testing.T) {
-	t.Parallel()
-	for _, mends := range []bool{true, false} {
-		t.Run(fmt.Sprintf("mends %t", mends), func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(f *fake) {
-				fault := f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: f.output.Name, Err: kerr.MessageTooLarge, Count: -1})
-				h := &mender{echo: &echo{topic: f.output.Name}}
-				var deps Handler = h
-				if !mends {
-					deps = h.echo
-				}
-				h.mend = func() { fault.Remove() }
-				p := f.start(func(s *setup) { s.deps.Handler = deps }).running(bedPartitions)
-				s := sessionOn(1, 1)
-				f.produce(turn(s, "one"), turn(sessionOn(2, 1), "two"))
-				if !mends {
-					f.eventually("the writers are halted", func() bool {
-						return cmp.Equal(sorted(p.status()), []string{"running", "halted", "halted", "running"})
-					})
-					p.end()
-					return
-				}
-				f.handled()
-				r := h.refused.Load()
-				if r == nil || r.Topic != f.output.Name || r.Output == nil || !errors.Is(r.Err, kerr.MessageTooLarge) {
-					f.t.Errorf("refused %+v", r)
-				}
-				p.end()
-			})
-		})
-	}
-}
-
-type mender struct {
-	*echo
-
-	mend    func()
-	refused atomic.Pointer[Refusal]
-}
-
-func (m *mender) Open(ctx context.Context, a *Assignment) (PartitionHandler, error) {
-	p, err := m.echo.Open(ctx, a)
-	return &menderPartition{PartitionHandler: p, mender: m}, err
-}
-
-type menderPartition struct {
-	PartitionHandler
-
-	mender *mender
-}
-
-func (p *menderPartition) Refused(_ context.Context, r Refusal) error {
-	p.mender.refused.Store(&r)
-	p.mender.mend()
-	return nil
 }

@@ -15,12 +15,19 @@ import (
 // its length. Its fields belong to the partition's lock.
 type lane struct {
 	queue []task
+	// running says that it has a goroutine, held that it must not begin anything.
+	running, held bool
 }
 
 // task is one turn, of a record or of the state.
 type task struct {
 	rec *Record
+	// run is nil when the record is to be handled.
 	run func(ctx context.Context) error
+	// again tasks have had a place before, and have none now.
+	again bool
+	// bytes is what the record holds in memory.
+	bytes int64
 }
 
 // push queues a task behind those of its session. The task holds a place of the window and one of the worker. It reports false
@@ -28,13 +35,14 @@ type task struct {
 func (p *partition) push(key string, t task) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l, busy := p.mu.lanes[key]
-	if !busy {
+	l := p.mu.lanes[key]
+	if l == nil {
 		if !p.enterLocked() {
 			return false
 		}
-		l = &lane{}
+		l = &lane{running: true}
 		p.mu.lanes[key] = l
+		p.held.Add(t.bytes)
 		p.w.lanes.Go(func() { p.runLane(key, l, t) })
 		return true
 	}
@@ -43,7 +51,56 @@ func (p *partition) push(key string, t task) bool {
 	}
 	l.queue = append(l.queue, t)
 	p.mu.queued++
+	p.held.Add(t.bytes)
 	return true
+}
+
+// dropQueueLocked drops what has not begun: whoever has the partition next gets it again.
+func (p *partition) dropQueueLocked(l *lane) {
+	for _, t := range l.queue {
+		if !t.again {
+			p.mu.queued--
+			p.held.Add(-t.bytes)
+			p.w.release(p)
+		}
+	}
+	l.queue = nil
+}
+
+// holdLane keeps a lane from beginning anything. What it runs goes on.
+func (p *partition) holdLane(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.mu.lanes[key]
+	if l == nil {
+		l = &lane{}
+		p.mu.lanes[key] = l
+	}
+	l.held = true
+}
+
+// resumeLane lets a held lane go on, with some tasks ahead of what waits in it.
+func (p *partition) resumeLane(key string, first []Task) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.mu.lanes[key]
+	queue := make([]task, 0, len(first)+len(l.queue))
+	for _, t := range first {
+		queue = append(queue, task{rec: t.Record, run: t.Run, again: true})
+	}
+	l.queue = append(queue, l.queue...)
+	l.held = false
+	if l.running {
+		return
+	}
+	if len(l.queue) == 0 || !p.enterLocked() {
+		p.dropQueueLocked(l)
+		delete(p.mu.lanes, key)
+		return
+	}
+	l.running = true
+	t := p.popLocked(l)
+	p.w.lanes.Go(func() { p.runLane(key, l, t) })
 }
 
 func (p *partition) runLane(key string, l *lane, t task) {
@@ -53,37 +110,51 @@ func (p *partition) runLane(key string, l *lane, t task) {
 	}
 }
 
-// nextTask takes the lane's next task, or ends the lane. When intake has stopped what has not begun is dropped.
+// nextTask takes the lane's next task, or ends its goroutine. When intake has stopped what has not begun is dropped.
 func (p *partition) nextTask(key string, l *lane) (task, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.intake.Err() != nil {
-		p.mu.queued -= len(l.queue)
-		for range l.queue {
-			p.w.release(p)
-		}
-		l.queue = nil
+		p.dropQueueLocked(l)
 	}
-	if len(l.queue) == 0 {
-		delete(p.mu.lanes, key)
+	if l.held || len(l.queue) == 0 {
+		l.running = false
+		if !l.held {
+			delete(p.mu.lanes, key)
+		}
 		return task{}, false
 	}
+	return p.popLocked(l), true
+}
+
+func (p *partition) popLocked(l *lane) task {
 	t := l.queue[0]
 	l.queue[0] = task{}
 	l.queue = l.queue[1:]
-	p.mu.queued--
-	return t, true
+	if !t.again {
+		p.mu.queued--
+	}
+	return t
 }
 
 // runTask runs one turn to its end and gives its places back.
 func (p *partition) runTask(t task) {
-	defer p.w.release(p)
+	if !t.again {
+		defer p.done(t)
+	}
 	p.settleTask(t.rec, p.guarded(func() error {
-		if t.rec != nil {
-			return p.handler.Handle(p.ctx, t.rec)
+		if t.run != nil {
+			return t.run(p.ctx)
 		}
-		return t.run(p.ctx)
+		return p.handler.Handle(p.ctx, t.rec)
 	}))
+}
+
+// done gives back what a turn has held.
+func (p *partition) done(t task) {
+	p.w.release(p)
+	p.held.Add(-t.bytes)
+	signal(p.space)
 }
 
 // guarded makes a panic the end of the worker: turns recover their own, so this one comes from below them, and what it left
@@ -100,7 +171,7 @@ func (p *partition) guarded(f func() error) (err error) {
 
 // settleTask does what the outcome of a turn asks for.
 func (p *partition) settleTask(rec *Record, err error) {
-	if err == nil {
+	if err == nil || errors.Is(err, ErrRedone) {
 		return
 	}
 	if rec != nil {

@@ -17,6 +17,7 @@ import (
 type metrics struct {
 	rebalances     metric.Int64Counter
 	deadLetters    metric.Int64Counter
+	refused        metric.Int64Counter
 	restoreTime    metric.Float64Histogram
 	restoreRecords metric.Int64Counter
 	expired        metric.Int64Counter
@@ -39,6 +40,7 @@ func newMetrics(meter metric.Meter, w *Worker) (*metrics, error) {
 	m := &metrics{
 		rebalances:  b.counter("lathe.kafka.rebalances", "{event}", "Partitions assigned, revoked and lost."),
 		deadLetters: b.counter("lathe.dead_letters", "{record}", "Records sent to the dead letter topic."),
+		refused:     b.counter("lathe.commit.refused_records", "{record}", "Records that a broker refused for good, by topic."),
 		restoreTime: b.histogram("lathe.state.restore.duration", "s", "Time to bring a partition's state up to date.",
 			.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900),
 		restoreRecords: b.counter("lathe.state.restore.records", "{record}", "Changelog records applied by restores."),

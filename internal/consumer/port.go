@@ -3,7 +3,10 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/lathe-run/lathe/internal/statestore"
 	"github.com/lathe-run/lathe/schemas"
@@ -24,6 +27,9 @@ var (
 	// ErrSuspended is wrapped by what Handle and a Task return when the turn stopped because of one of the above: nothing is
 	// completed, whoever has the partition next resumes it.
 	ErrSuspended = errors.New("the turn is suspended")
+	// ErrRedone is wrapped by what Handle and a Task return when Refused has dropped what the turn did: a task that Refused has
+	// returned does it again.
+	ErrRedone = errors.New("the turn is done again")
 )
 
 // Handler knows what the records mean. It is safe for concurrent use.
@@ -50,11 +56,20 @@ type PartitionHandler interface {
 	Rejected(rec *Record, reason *schemas.Error) []statestore.Output
 }
 
-// Refuser is implemented by a PartitionHandler that can mend its uncommitted effects when the broker will not take one of their
-// records. After nil the next cycle tries again with what is queued then; an error halts the partition, as does every refused
-// record of a handler without it.
+// Refuser is implemented by a PartitionHandler that can do without a turn's record which the broker will not take. Without it every
+// refused record halts its partition.
 type Refuser interface {
-	Refused(ctx context.Context, r Refusal) error
+	// Refused drops the uncommitted effects that the record belongs to, with those of turns that have read them, and puts others
+	// in their place, or returns tasks that do. It must get closer to an end each time, or return an error, which halts the
+	// partition. It is called between two cycles and must not wait for a turn; the lane of the effect's owner begins nothing
+	// until it has returned. A turn that it stops returns ErrRedone.
+	Refused(ctx context.Context, r *Refusal) ([]Task, error)
+}
+
+// Owner is what the effects of a turn have as their owner.
+type Owner interface {
+	// LaneKey is the session.
+	LaneKey() string
 }
 
 // Expirer is implemented by a PartitionHandler whose state has things that expire. Expire is called now and then, one call at a
@@ -69,18 +84,43 @@ type Refusal struct {
 	// Topic is an output topic, or the changelog.
 	Topic string
 	Key   []byte
+	// Effect is the one that the record belongs to.
+	Effect *statestore.Effect
 	// Output is the refused output; nil when it was a changelog record.
 	Output *statestore.Output
-	Size   int
-	Err    error
+	// Size is about what the record takes, in bytes.
+	Size int
+	// Err is the broker's reason.
+	Err error
 }
 
-// Task is work for a lane that no record brings.
+// Fault is the error of a refusal that nothing can be done about.
+func (r *Refusal) Fault() error {
+	return fmt.Errorf("the broker refuses a record of %d bytes for topic %s, key %q: %w", r.Size, r.Topic, r.Key, r.Err)
+}
+
+// Detail says it for events.
+func (r *Refusal) Detail() string {
+	reason := "it is not valid"
+	if e, ok := errors.AsType[*kerr.Error](r.Err); ok {
+		reason = e.Message
+	}
+	return fmt.Sprintf("the broker refuses a record of %d bytes for topic %s: %s", r.Size, r.Topic, reason)
+}
+
+// TooLarge reports whether it was refused because of its size.
+func (r *Refusal) TooLarge() bool {
+	return errors.Is(r.Err, kerr.MessageTooLarge) || errors.Is(r.Err, kerr.RecordListTooLarge)
+}
+
+// Task is work for a lane that no record brings, or brings again.
 type Task struct {
 	// LaneKey is the session.
 	LaneKey string
-	// Run returns what Handle does, save that no dead letter can come of it.
+	// Run returns what Handle does.
 	Run func(ctx context.Context) error
+	// Record is what the task completes; without it no dead letter can come of it.
+	Record *Record
 }
 
 // Record is a decoded record of the turns topic. It is the handler's to keep; nothing in it may be changed.
@@ -126,7 +166,8 @@ type Assignment struct {
 
 // Permit is called just before a model request or a call begins. It gives nil while the partition is certainly ours and
 // running, ErrDraining while it or the worker drains, ErrLost, ErrStopped or ErrHalted when it is over. When the group was not
-// heard from for half a session, as after a long pause of the process, it waits until that is clear, or ctx ends.
+// heard from for half a session, as after a long pause of the process, or when too much waits for its commit, it waits until that
+// is over, or ctx ends.
 func (a *Assignment) Permit(ctx context.Context) error { return a.permit(ctx) }
 
 // Draining is closed when nothing may begin any more: whoever waits to begin something then gives up. It comes before the lanes'

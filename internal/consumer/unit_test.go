@@ -78,7 +78,7 @@ func TestDeadLetter_FitsItsTopic(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			out := w.deadLetterOutput(&tc.rec, &schemas.Error{Code: schemas.CodeTooLarge, Message: string(big(1 << 20))})
+			out := w.deadLetterOutput(&deadLetter{rec: &tc.rec, reason: &schemas.Error{Code: schemas.CodeTooLarge, Message: string(big(1 << 20))}})
 			own := reasonCount
 			if tc.cut {
 				own += 3
@@ -121,15 +121,15 @@ func TestRecords_GoWhereTheyBelong(t *testing.T) {
 	var got []placed
 	for i, r := range records {
 		got = append(got, placed{r.Topic, r.Partition, string(r.Key), len(r.Headers)})
-		p, refusal := locate(shares, i)
-		if refusal.Topic == "" {
-			refusal.Topic = "log"
+		located, ok := locate(shares, i)
+		if located.Output == nil {
+			located.Topic = "log"
 		}
-		if p == nil || refusal.Topic != r.Topic || string(refusal.Key) != string(r.Key) || (r.Topic == "log" && p.id != r.Partition) {
-			t.Errorf("record %d is located at %+v", i, refusal)
+		if !ok || located.Topic != r.Topic || string(located.Key) != string(r.Key) || (r.Topic == "log" && located.share.p.id != r.Partition) {
+			t.Errorf("record %d is located at %+v", i, located)
 		}
 	}
-	if p, _ := locate(shares, len(records)); p != nil {
+	if _, ok := locate(shares, len(records)); ok {
 		t.Error("a record beyond the last was located")
 	}
 	want := []placed{

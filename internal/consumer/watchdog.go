@@ -168,8 +168,8 @@ func (p *partition) wedged(now time.Time) bool {
 	return now.Sub(p.seen.at) > p.w.cfg.Stall
 }
 
-// hasToWait reports whether there is a reason not to take a record now: the first commit of the assignment, a full window, too much
-// that waits for its commit.
+// hasToWait reports whether there is a reason not to take a record now: the first commit of the assignment, a full window, a full
+// buffer.
 func (p *partition) hasToWait() bool {
 	if p.is() != stateRunning || len(p.window) == cap(p.window) || len(p.w.slots) == cap(p.w.slots) {
 		return true
@@ -181,8 +181,7 @@ func (p *partition) hasToWait() bool {
 			return true
 		}
 	}
-	_, bytes := p.store.Pending()
-	return bytes >= p.w.effectLimit()
+	return p.full()
 }
 
 func (w *Worker) stalled() bool {

@@ -173,7 +173,7 @@ func (w *Worker) openClients(ctx context.Context) error {
 	w.turnsLog = newLogReader(reader, w.cfg.Turns, w.cfg.RestoreFetchBytes)
 	cfg := w.cfg.Txn
 	cfg.Group, cfg.Changelog, cfg.NewClient, cfg.Logger, cfg.Meter = w.cfg.Group, w.cfg.Changelog.Name, w.deps.NewClient, w.log, w.deps.Meter
-	cfg.Hooks = w.deps.Hooks.Txn
+	cfg.Hooks, cfg.BatchBytes = w.deps.Hooks.Txn, w.cfg.batchBytes()
 	if w.ring, err = txn.Open(ctx, cfg); err != nil {
 		reader.Close()
 		return fmt.Errorf("open the consumer: %w", err)
@@ -302,13 +302,6 @@ func (w *Worker) release(p *partition) {
 	<-p.window
 	<-w.slots
 }
-
-// backlogLimit is each partition's share of the buffered bytes; effectLimit the same for effects.
-func (w *Worker) backlogLimit() int64 {
-	return min(max(w.share.Load(), minBacklogBytes), maxBacklogBytes)
-}
-
-func (w *Worker) effectLimit() int64 { return max(w.share.Load(), minBacklogBytes) }
 
 func (w *Worker) shareOutLocked() {
 	w.share.Store(w.cfg.MaxBufferedBytes / int64(max(1, len(w.mu.partitions))))

@@ -25,6 +25,10 @@ type Input struct {
 	Agent *fact.Agent
 	// Trace and TraceState are the producer's trace context.
 	Trace, TraceState string
+	// Thrift is above ThriftNone for a turn that is taken only to be ended, because the broker has refused a record of it.
+	Thrift Thrift
+	// Run is kept with the turn's effects for as long as they are not committed; Journal.Run gives it.
+	Run any
 }
 
 // Accept looks a turn up and takes it. It returns the journal of a turn that has to run, new or resumed. It returns nil when
@@ -53,13 +57,17 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 		s.state.Forget(journalKey(id))
 		return nil, conflict()
 	}
-	if j == nil {
-		if j, err = s.begin(in); err != nil {
+	for j == nil {
+		j, err = s.begin(in)
+		if errors.Is(err, statestore.ErrStale) { // It may have read history that is no longer there.
+			continue
+		}
+		if err != nil {
 			s.state.Forget(journalKey(id))
 			return nil, unfit(err)
 		}
 	}
-	j.origin, j.stamp = in.Origin, later(j.stamp, in.Timestamp)
+	j.origin, j.thrift, j.run, j.stamp = in.Origin, in.Thrift, in.Run, later(j.stamp, in.Timestamp)
 	e.journal = j
 	return j, nil
 }
@@ -74,12 +82,17 @@ func (s *Store) Known(turnID, session string) (bool, error) {
 	return ended != nil, err
 }
 
-// Resume takes a turn that is under way in the state and whose record will not be delivered again.
-func (s *Store) Resume(turnID string) (*Journal, error) {
+// Resume takes a turn that is under way in the state and whose record will not be delivered again. It returns nil when the turn has
+// ended meanwhile. Thrift and run are as in Input.
+func (s *Store) Resume(turnID string, thrift Thrift, run any) (*Journal, error) {
 	e := s.enter(turnID)
 	defer s.leave(turnID, e)
 	if e.journal != nil {
 		return nil, fmt.Errorf("resume turn %s: it runs already", turnID)
+	}
+	ended, err := s.ended(turnID)
+	if err != nil || ended != nil {
+		return nil, err
 	}
 	j, err := s.resume(turnID)
 	if err != nil {
@@ -88,7 +101,7 @@ func (s *Store) Resume(turnID string) (*Journal, error) {
 	if j == nil {
 		return nil, fmt.Errorf("resume turn %s: the state has no journal of it", turnID)
 	}
-	j.origin.Offset = statestore.NoOffset
+	j.origin.Offset, j.thrift, j.run = statestore.NoOffset, thrift, run
 	e.journal = j
 	return j, nil
 }
@@ -145,11 +158,13 @@ func (s *Store) begin(in *Input) (*Journal, error) {
 }
 
 func (s *Store) record(in *Input, agent agentBody, a *fact.Accepted) (*Journal, error) {
+	drops := s.state.Drops()
 	set, err := s.storeAgent(agent, later(a.At, in.Timestamp))
 	if err != nil {
 		return nil, err
 	}
 	j := newJournal(s, a, in.Agent)
+	j.thrift, j.run, j.since, j.config = in.Thrift, in.Run, drops, set
 	if err := s.loadHistory(j); err != nil {
 		return nil, err
 	}
@@ -164,7 +179,8 @@ func (s *Store) record(in *Input, agent agentBody, a *fact.Accepted) (*Journal, 
 		j.frames = []fact.Frame{{Fact: a}, {Fact: cancelled}}
 	}
 	s.state.NewLog(journalKey(a.TurnID))
-	if err := j.add(&statestore.Effect{Mutations: set, Offset: statestore.NoOffset}, facts...); err != nil {
+	j.first = &statestore.Effect{Offset: statestore.NoOffset}
+	if err := j.add(j.first, facts...); err != nil {
 		return nil, err
 	}
 	s.keepAgent(agent.hash, in.Agent)
@@ -203,6 +219,22 @@ func (s *Store) storeAgent(a agentBody, at time.Time) ([]statestore.Mutation, er
 		return nil, err
 	}
 	return []statestore.Mutation{{Op: statestore.OpSet, Key: agentKey(a.hash), Value: append(stamped(at, len(a.body)), a.body...)}}, nil
+}
+
+// CheckAgent refuses an agent whose configuration or turn:start would not fit a record: no turn of it could begin.
+func (c *Codec) CheckAgent(agent *fact.Agent) error {
+	body, err := c.agentBody(agent)
+	if err != nil {
+		return err
+	}
+	if n := 1 + len(body.body); n > c.cfg.RecordBytes {
+		return fmt.Errorf("agent %s: its system prompt and tools take %d bytes of a record, which holds %d (LATHE_MAX_RECORD_BYTES)", agent.Name, n, c.cfg.RecordBytes)
+	}
+	j := &Journal{store: &Store{codec: c}, accepted: &fact.Accepted{AgentName: agent.Name}, agent: agent}
+	if err := j.events(&statestore.Effect{}, j.accepted, 0); err != nil {
+		return fmt.Errorf("agent %s: its turns cannot begin: %w", agent.Name, err)
+	}
+	return nil
 }
 
 // agent returns a stored configuration, or nil.

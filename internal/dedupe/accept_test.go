@@ -229,11 +229,11 @@ func TestResume_TakesATurnWhoseRecordIsGone(t *testing.T) {
 	b.add(j, responded(0))
 	b.commit()
 	b.restart("w2")
-	j, err := b.store.Resume("t1")
+	j, err := b.store.Resume("t1", ThriftNone, nil)
 	if err != nil || !j.Resumed() || len(j.Frames()) != 2 {
 		t.Fatalf("Resume: %v", err)
 	}
-	if again, err := b.store.Resume("t1"); err == nil {
+	if again, err := b.store.Resume("t1", ThriftNone, nil); err == nil {
 		t.Errorf("a turn that runs is resumed a second time: %v", again)
 	}
 	b.add(j, ended(schemas.StatusCompleted))
@@ -243,10 +243,11 @@ func TestResume_TakesATurnWhoseRecordIsGone(t *testing.T) {
 		t.Errorf("offsets done are %v, although its record was not delivered", got)
 	}
 	b.checkEvents()
-	for _, id := range []string{"t1", "never"} {
-		if _, err := b.store.Resume(id); err == nil {
-			t.Errorf("Resume(%s) has no error", id)
-		}
+	if again, err := b.store.Resume("t1", ThriftNone, nil); again != nil || err != nil {
+		t.Errorf("a turn that has ended is resumed: %v, %v", again, err)
+	}
+	if _, err := b.store.Resume("never", ThriftNone, nil); err == nil {
+		t.Errorf("a turn that was never seen is resumed without an error")
 	}
 }
 

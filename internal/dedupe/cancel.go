@@ -1,6 +1,7 @@
 package dedupe
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/lathe-run/lathe/internal/fact"
@@ -17,14 +18,21 @@ func (s *Store) Cancel(ev *schemas.TurnEvent, offset int64) error {
 	defer s.leave(id, e)
 	c := &fact.Cancelled{Reason: ev.Reason, At: s.codec.cfg.Now()}
 	if e.journal != nil {
-		return unfit(e.journal.cancel(ev.SessionID, c, offset))
+		err := e.journal.cancel(ev.SessionID, c, offset)
+		if !errors.Is(err, statestore.ErrDropped) {
+			return unfit(err)
+		}
+		if e.journal.isRedone() {
+			return s.remember(id, ev.SessionID, c, offset)
+		}
+		return s.done(offset) // It is about to end.
 	}
 	ended, err := s.ended(id)
 	if err != nil {
 		return err
 	}
 	if ended != nil {
-		return s.state.Add(&statestore.Effect{Offset: offset, Urgent: true})
+		return s.done(offset)
 	}
 	j, err := s.resume(id)
 	if err != nil {
@@ -33,11 +41,26 @@ func (s *Store) Cancel(ev *schemas.TurnEvent, offset int64) error {
 	if j != nil {
 		return unfit(j.cancel(ev.SessionID, c, offset))
 	}
-	return s.remember(ev, c, offset)
+	return s.remember(id, ev.SessionID, c, offset)
 }
 
+// done completes an offset that nothing else comes of.
+func (s *Store) done(offset int64) error {
+	return s.state.Add(&statestore.Effect{Offset: offset, Urgent: true})
+}
+
+// overtaking owns the effect of a cancel whose turn is unknown yet.
+type overtaking struct {
+	turn, session string
+	cancel        *fact.Cancelled
+	offset        int64
+}
+
+// LaneKey is the session.
+func (o *overtaking) LaneKey() string { return o.session }
+
 // remember stores a cancel whose turn is unknown yet.
-func (s *Store) remember(ev *schemas.TurnEvent, c *fact.Cancelled, offset int64) error {
+func (s *Store) remember(turn, session string, c *fact.Cancelled, offset int64) error {
 	body, err := s.codec.facts.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("store a cancel: %w", err)
@@ -46,7 +69,7 @@ func (s *Store) remember(ev *schemas.TurnEvent, c *fact.Cancelled, offset int64)
 	if limit := s.codec.cfg.RecordBytes; len(body)+stampSize+64 > limit {
 		return unfit(tooLarge("the cancel", len(body), limit))
 	}
-	key := cancelKey(ev.TurnID, ev.SessionID)
+	key := cancelKey(turn, session)
 	s.overtook(key)
 	at := c.At
 	if producers, known := s.codec.clock.producers(); known {
@@ -54,7 +77,7 @@ func (s *Store) remember(ev *schemas.TurnEvent, c *fact.Cancelled, offset int64)
 	}
 	return s.state.Add(&statestore.Effect{
 		Mutations: []statestore.Mutation{{Op: statestore.OpSet, Key: key, Value: append(stamped(at, len(body)), body...)}},
-		Offset:    offset, Urgent: true,
+		Offset:    offset, Urgent: true, Owner: &overtaking{turn: turn, session: session, cancel: c, offset: offset},
 	})
 }
 
@@ -90,13 +113,16 @@ func (j *Journal) cancel(session string, c *fact.Cancelled, offset int64) error 
 func (j *Journal) cancelOnce(c *fact.Cancelled, e *statestore.Effect) (stop func(), err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.mu.dropped {
+		return nil, fmt.Errorf("record a cancel of turn %s: %w", j.accepted.TurnID, statestore.ErrDropped)
+	}
 	if j.mu.ended != nil || j.mu.cancelled {
 		return nil, j.store.state.Add(e)
 	}
 	if err := j.addLocked(e, c); err != nil {
 		return nil, err
 	}
-	j.mu.cancelled = true
+	j.mu.cancelled, j.mu.cancel, j.mu.cancelOffset = true, c, e.Offset
 	return j.mu.onCancel, nil
 }
 

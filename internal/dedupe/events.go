@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lathe-run/lathe/internal/fact"
@@ -48,9 +49,13 @@ func (j *Journal) starts(e *statestore.Effect, calls []fact.Call, at time.Time, 
 
 func (j *Journal) envelope(kind, place string, at time.Time, seq int64) schemas.Envelope {
 	a := j.accepted
+	metadata := a.Metadata
+	if j.thrift == ThriftBare {
+		metadata = nil
+	}
 	return schemas.Envelope{
 		EventID: a.TurnID + "/" + kind + place, Type: kind, Seq: &seq, TurnID: a.TurnID, SessionID: a.SessionID, Agent: a.AgentName,
-		At: at, Worker: j.store.codec.cfg.Worker, SchemaVersion: schemas.Version, Metadata: a.Metadata,
+		At: at, Worker: j.store.codec.cfg.Worker, SchemaVersion: schemas.Version, Metadata: metadata,
 	}
 }
 
@@ -109,7 +114,7 @@ func (j *Journal) callEvent(kind string, ref fact.Ref, tool fact.Tool, callID st
 func (j *Journal) resultEvent(f *fact.Finished, seq int64) *schemas.ToolEvent {
 	ev := j.callEvent(schemas.TypeToolResult, f.Ref, f.Tool, f.CallID, f.At, seq)
 	attempts, ms, cached, started, size := int32(f.Attempts), f.Duration.Milliseconds(), false, f.Started, int64(len(f.Output)) //nolint:gosec // Attempts are few.
-	ev.Status, ev.Code, ev.Message, ev.Output = f.Status, f.Code, f.Message, f.Output
+	ev.Status, ev.Code, ev.Message, ev.Output = f.Status, f.Code, j.message(f.Message), f.Output
 	ev.Cached, ev.Started, ev.Attempts, ev.DurationMS, ev.CostMicros = &cached, &started, &attempts, &ms, f.CostMicros
 	if f.Output != nil {
 		ev.OutputBytes = &size
@@ -121,9 +126,17 @@ func (j *Journal) endEvent(f *fact.Ended, seq int64) *schemas.TurnOutput {
 	steps, calls, workers, ms := int32(f.Steps), int32(f.ToolCalls), int32(f.Workers), f.Duration.Milliseconds() //nolint:gosec // They are few.
 	return &schemas.TurnOutput{
 		Envelope: j.envelope(schemas.TypeTurnEnd, "", f.At, seq),
-		Status:   f.Status, Code: f.Code, Message: f.Message, Output: f.Output, Usage: &f.Usage, CostMicros: f.CostMicros,
+		Status:   f.Status, Code: f.Code, Message: j.message(f.Message), Output: f.Output, Usage: &f.Usage, CostMicros: f.CostMicros,
 		Steps: &steps, ToolCalls: &calls, Workers: &workers, DurationMS: &ms,
 	}
+}
+
+// message is a text that an event can do with less of.
+func (j *Journal) message(text string) string {
+	if j.thrift == ThriftBare && len(text) > thriftyMessage {
+		return strings.ToValidUTF8(text[:thriftyMessage], "")
+	}
+	return text
 }
 
 func (j *Journal) turnEvent(e *statestore.Effect, ev *schemas.TurnOutput) error {
@@ -146,13 +159,15 @@ func (j *Journal) toolEvent(e *statestore.Effect, ev *schemas.ToolEvent) error {
 
 func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelope, value []byte, fixed []statestore.Header) error {
 	c := j.store.codec
-	if len(value) > c.cfg.RecordBytes {
-		return tooLarge("the event "+env.EventID, len(value), c.cfg.RecordBytes)
+	headers := c.headers(env, fixed, j.mu.trace)
+	size := len(j.key) + len(value)
+	for i := range headers {
+		size += len(headers[i].Key) + len(headers[i].Value)
 	}
-	e.Outputs = append(e.Outputs, statestore.Output{
-		Topic: topic, Key: j.key, Value: value, Partition: -1,
-		Headers: c.headers(env, fixed, j.mu.trace),
-	})
+	if size > c.cfg.RecordBytes {
+		return tooLarge("the event "+env.EventID, size, c.cfg.RecordBytes)
+	}
+	e.Outputs = append(e.Outputs, statestore.Output{Topic: topic, Key: j.key, Value: value, Partition: -1, Headers: headers})
 	return nil
 }
 

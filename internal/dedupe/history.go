@@ -99,10 +99,13 @@ func said(a *fact.Accepted) []fact.Message {
 // appendHistory adds the turn's transcript to its session, in parts of whole frames where it would pass the record limit, and
 // drops the oldest turns that the session has no room for any more.
 func (j *Journal) appendHistory(e *statestore.Effect, at time.Time) {
-	if !j.agent.History {
+	if !j.agent.History || j.thrift == ThriftBare {
 		return
 	}
 	total, limit := 0, j.store.codec.cfg.RecordBytes
+	if j.thrift == ThriftSmall {
+		limit = min(limit, thriftyPart)
+	}
 	for _, f := range j.mu.transcript {
 		total += len(f)
 	}

@@ -66,7 +66,7 @@ func TestHistory_KeepsItsOrderOverManyTurnsAndParts(t *testing.T) {
 	b := newBed(t, func(c *Config) { c.RecordBytes = 2500 })
 	var want []string
 	for i := range 20 {
-		result := fmt.Sprintf("%d %s", i, strings.Repeat("r", 100*(i%20)))
+		result := fmt.Sprintf("%d %s", i, strings.Repeat("r", 95*(i%20)))
 		text := fmt.Sprint("say ", i, strings.Repeat("u", 600))
 		b.say("s1", fmt.Sprint("t", i), text, `"`+result+`"`, int64(i))
 		want = append(want, "user "+text, "assistant ", "tool "+result, "assistant done")

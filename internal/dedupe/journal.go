@@ -26,13 +26,28 @@ type Journal struct {
 	past  []pastTurn
 	// key is the Kafka key of the turn's events.
 	key []byte
+	// thrift is how much the journal does without, after the broker has refused more.
+	thrift Thrift
+	// first is the effect that accepts the turn; nil when that was committed before.
+	first *statestore.Effect
+	// since is the number of drops before the state was read for it.
+	since uint64
+	// config stores the agent's configuration, where the state does not have it.
+	config []statestore.Mutation
+	run    any
 
 	mu struct {
 		sync.Mutex
 		seq       int64
 		ended     *fact.Ended
 		cancelled bool
-		onCancel  func()
+		// cancel is the cancel that was recorded here, and the offset of its event.
+		cancel       *fact.Cancelled
+		cancelOffset int64
+		onCancel     func()
+		// dropped says that what was recorded here and not committed is gone, and redone that the turn begins again.
+		dropped, redone bool
+		onDrop          func()
 		// transcript are the frames that become the session's history; they share their memory with the journal's records.
 		transcript [][]byte
 		trace      []statestore.Header
@@ -92,6 +107,26 @@ func (j *Journal) OnCancel(f func()) {
 	}
 }
 
+// OnDrop sets what is called when what was recorded here is dropped, at once when it was already. It must not block.
+func (j *Journal) OnDrop(f func()) {
+	j.mu.Lock()
+	j.mu.onDrop = f
+	now := j.mu.dropped
+	j.mu.Unlock()
+	if now {
+		f()
+	}
+}
+
+// Run is what the turn was taken with.
+func (j *Journal) Run() any { return j.run }
+
+// LaneKey is the session. With it a Journal is the owner of its effects.
+func (j *Journal) LaneKey() string { return j.accepted.SessionID }
+
+// Thrift is how much the journal does without.
+func (j *Journal) Thrift() Thrift { return j.thrift }
+
 // Close ends the turn's use here. A turn that has not ended can be accepted again.
 func (j *Journal) Close() {
 	id := j.accepted.TurnID
@@ -136,6 +171,10 @@ func (j *Journal) add(e *statestore.Effect, facts ...fact.Fact) error {
 }
 
 func (j *Journal) addLocked(e *statestore.Effect, facts ...fact.Fact) error {
+	if j.mu.dropped {
+		return fmt.Errorf("record a fact of turn %s: %w", j.accepted.TurnID, statestore.ErrDropped)
+	}
+	e.Owner = j
 	if j.mu.ended != nil {
 		return fmt.Errorf("record a fact of turn %s: it has ended", j.accepted.TurnID)
 	}
@@ -147,7 +186,7 @@ func (j *Journal) addLocked(e *statestore.Effect, facts ...fact.Fact) error {
 		}
 		seq += f.Events()
 	}
-	if err := j.store.state.Add(e); err != nil {
+	if err := j.queue(e); err != nil {
 		j.mu.transcript = j.mu.transcript[:kept]
 		return err
 	}
@@ -159,6 +198,20 @@ func (j *Journal) addLocked(e *statestore.Effect, facts ...fact.Fact) error {
 		}
 	}
 	return nil
+}
+
+// queue queues an effect. The first comes of what was read of the session. Before it goes the agent's configuration, in an effect
+// that is nobody's: other turns use it as well, so it must not be dropped with the turn that brought it.
+func (j *Journal) queue(e *statestore.Effect) error {
+	if e != j.first {
+		return j.store.state.Add(e)
+	}
+	if len(j.config) > 0 {
+		if err := j.store.state.Add(&statestore.Effect{Mutations: j.config, Offset: statestore.NoOffset}); err != nil {
+			return err
+		}
+	}
+	return j.store.state.AddSince(e, j.since)
 }
 
 // record adds one fact to an effect: its frame to the journal, or what is left of an ended turn, and its events.

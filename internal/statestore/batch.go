@@ -152,7 +152,7 @@ func (f *folder) finishLogs(end uint64) {
 			}
 			continue
 		}
-		records := joinChunks(l.chunksBefore(end), p.store.cfg.RecordBytes)
+		records := joinChunks(l.chunksBefore(end), p.mu.recordBytes)
 		for i, r := range records {
 			b.Records = append(b.Records, Record{Key: logRecordKey(key, l.settled+i), Value: r})
 		}
@@ -221,7 +221,7 @@ func (p *Partition) settled(b *Batch) []*Effect {
 	p.mu.queue = p.mu.queue[b.Effects:]
 	p.mu.base += uint64(b.Effects) //nolint:gosec // Counts are not negative.
 	for _, e := range done {
-		p.mu.bytes -= int64(e.size())
+		p.bytes.Add(-int64(e.size()))
 		for i := range e.Mutations {
 			p.settleMutationLocked(&e.Mutations[i], b)
 		}

@@ -60,8 +60,11 @@ type Effect struct {
 	Offset int64
 	// Urgent says that somebody waits for it, so the next cycle starts as soon as the last one is done.
 	Urgent bool
+	// Owner is whose effect it is, so that Drop can find all there are of one; nil is nobody's. Owners are compared with ==.
+	Owner any
 	// Settled, when not nil, is called exactly once: with nil after the effect was committed and applied, or with an error
-	// that wraps ErrGone when the partition let go of it first. It must return at once and must not call the partition.
+	// that wraps ErrGone or ErrDropped when the partition let go of it first. It must return at once and must not call the
+	// partition.
 	Settled func(error)
 }
 

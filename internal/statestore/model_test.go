@@ -52,6 +52,7 @@ type model struct {
 	// generation numbers the logs, because a dropped log is never used again.
 	generation [3]int
 	next       int
+	names      map[*Effect]string
 	told       settlements
 	cid        int64
 }
@@ -65,7 +66,7 @@ func TestPartition_AgreesWithAMapAfterEveryStep(t *testing.T) {
 	rnd := newRand(t)
 	for range 8 {
 		s := openStore(t, Config{RecordBytes: modelRecordBytes})
-		m := &model{t: t, rnd: rnd, store: s, part: attach(s, 7), committed: newView(), folded: map[string]string{}}
+		m := &model{t: t, rnd: rnd, store: s, part: attach(s, 7), committed: newView(), folded: map[string]string{}, names: map[*Effect]string{}}
 		for range 300 {
 			m.step()
 			m.check()
@@ -76,8 +77,10 @@ func TestPartition_AgreesWithAMapAfterEveryStep(t *testing.T) {
 
 func (m *model) step() {
 	switch n := m.rnd.IntN(100); {
-	case n < 60:
+	case n < 56:
 		m.add()
+	case n < 60:
+		m.drop()
 	case n < 80:
 		m.take(true)
 	case n < 95:
@@ -104,8 +107,44 @@ func (m *model) add() {
 	for i := range m.rnd.IntN(3) {
 		e.Outputs = append(e.Outputs, Output{Topic: "events", Value: fmt.Appendf(nil, "%s/%d", name, i)})
 	}
+	if owner := m.rnd.IntN(4); owner > 0 {
+		e.Owner = owner
+	}
+	m.names[e] = name
 	add(m.t, m.part, e)
 	m.queue = append(m.queue, e)
+}
+
+// drop takes the effects of one or two owners back.
+func (m *model) drop() {
+	owners := []any{1 + m.rnd.IntN(3), 1 + m.rnd.IntN(3)}
+	m.told.told = nil
+	var kept, want []*Effect
+	for _, e := range m.queue {
+		if e.Owner != nil && slices.Contains(owners, e.Owner) {
+			want = append(want, e)
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	if got := m.part.Drop(owners...); !slices.Equal(got, want) {
+		m.t.Errorf("dropped %d effects, want %d", len(got), len(want))
+	}
+	if told := m.namesOf(want, "dropped"); !slices.Equal(m.told.told, told) {
+		m.t.Errorf("on drop the effects were told %v, want %v", m.told.told, told)
+	}
+	m.queue = kept
+	for i := range m.generation { // A log whose drop was dropped is there again; leave it alone.
+		m.generation[i]++
+	}
+}
+
+func (m *model) namesOf(effects []*Effect, what string) []string {
+	var out []string
+	for _, e := range effects {
+		out = append(out, m.names[e]+" "+what)
+	}
+	return out
 }
 
 func (m *model) mutation() Mutation {
@@ -144,11 +183,10 @@ func (m *model) take(committed bool) {
 	m.told.told = nil
 	commit(m.t, m.store, b, position(m.cid))
 	fold(m.folded, b.Records)
-	var want []string
-	for i, e := range m.queue[:b.Effects] {
+	for _, e := range m.queue[:b.Effects] {
 		m.committed.apply(e)
-		want = append(want, fmt.Sprintf("e%d committed", m.next-len(m.queue)+1+i))
 	}
+	want := m.namesOf(m.queue[:b.Effects], "committed")
 	if !slices.Equal(m.told.told, want) {
 		m.t.Errorf("on commit the effects were told %v, want %v", m.told.told, want)
 	}
@@ -203,10 +241,7 @@ func (m *model) checkRecords(b *Batch) {
 func (m *model) reattach() {
 	old := m.part
 	m.told.told = nil
-	var want []string
-	for i := range m.queue {
-		want = append(want, fmt.Sprintf("e%d gone", m.next-len(m.queue)+1+i))
-	}
+	want := m.namesOf(m.queue, "gone")
 	old.Detach()
 	if !slices.Equal(m.told.told, want) {
 		m.t.Errorf("on detach the effects were told %v, want %v", m.told.told, want)

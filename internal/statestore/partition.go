@@ -3,6 +3,7 @@ package statestore
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tidwall/btree"
 )
@@ -13,11 +14,13 @@ import (
 // An effect's life: Add puts it at the end of the queue and its mutations into the overlay, so that reads see them at once.
 // Take folds a prefix of the queue into a batch. When the batch's transaction is committed its effects are applied to Pebble,
 // and only then leave the overlay, so that no read misses them in between; when not, they just stay, and the next Take has
-// them again.
+// them again. Drop takes those of one owner out of the queue, as if they had never been added.
 type Partition struct {
 	id     int32
 	store  *Store
 	notify func(urgent bool)
+	// bytes is about what the queue holds. It changes with the lock held.
+	bytes atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -25,9 +28,12 @@ type Partition struct {
 		// queue holds the effects not committed yet; the first has number base.
 		queue   []*Effect
 		base    uint64
-		bytes   int64
 		overlay btree.Map[string, pendingValue]
 		logs    map[string]*logState
+		// drops counts the calls of Drop.
+		drops uint64
+		// recordBytes bounds the records that logs are joined into.
+		recordBytes int
 	}
 }
 
@@ -41,6 +47,7 @@ type pendingValue struct {
 func (s *Store) Attach(partition int32, notify func(urgent bool)) *Partition {
 	p := &Partition{id: partition, store: s, notify: notify}
 	p.mu.logs = make(map[string]*logState)
+	p.mu.recordBytes = s.cfg.RecordBytes
 	return p
 }
 
@@ -52,7 +59,8 @@ func (p *Partition) Detach() {
 	p.mu.Lock()
 	dropped := p.mu.queue
 	p.mu.gone = true
-	p.mu.queue, p.mu.bytes = nil, 0
+	p.mu.queue = nil
+	p.bytes.Store(0)
 	p.mu.overlay = btree.Map[string, pendingValue]{}
 	p.mu.logs = nil
 	p.mu.Unlock()
@@ -60,15 +68,28 @@ func (p *Partition) Detach() {
 }
 
 // Add queues an effect for the next commit. It gives ErrGone after Detach; then Settled is not called.
-func (p *Partition) Add(e *Effect) error {
-	if err := p.add(e); err != nil {
+func (p *Partition) Add(e *Effect) error { return p.addIf(e, nil) }
+
+// AddSince queues an effect that comes of what was read after Drops gave this number. If effects were dropped in between, which may
+// have been among what was read, it gives ErrStale and does nothing.
+func (p *Partition) AddSince(e *Effect, drops uint64) error { return p.addIf(e, &drops) }
+
+// Drops is how often effects were dropped.
+func (p *Partition) Drops() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.drops
+}
+
+func (p *Partition) addIf(e *Effect, drops *uint64) error {
+	if err := p.add(e, drops); err != nil {
 		return err
 	}
 	p.notify(e.Urgent)
 	return nil
 }
 
-func (p *Partition) add(e *Effect) error {
+func (p *Partition) add(e *Effect, drops *uint64) error {
 	for i := range e.Mutations {
 		if m := &e.Mutations[i]; m.Op == OpAppend || m.Op == OpDrop {
 			if err := p.ensureLog(m.Key); err != nil {
@@ -81,13 +102,20 @@ func (p *Partition) add(e *Effect) error {
 	if p.mu.gone {
 		return fmt.Errorf("partition %d: %w", p.id, ErrGone)
 	}
+	if drops != nil && *drops != p.mu.drops {
+		return fmt.Errorf("partition %d: %w", p.id, ErrStale)
+	}
+	p.queueLocked(e)
+	return nil
+}
+
+func (p *Partition) queueLocked(e *Effect) {
 	n := p.mu.base + uint64(len(p.mu.queue))
 	for i := range e.Mutations {
 		p.overlayLocked(&e.Mutations[i], n)
 	}
 	p.mu.queue = append(p.mu.queue, e)
-	p.mu.bytes += int64(e.size())
-	return nil
+	p.bytes.Add(int64(e.size()))
 }
 
 func (p *Partition) overlayLocked(m *Mutation, effect uint64) {
@@ -110,8 +138,11 @@ func (p *Partition) overlayLocked(m *Mutation, effect uint64) {
 func (p *Partition) Pending() (effects int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.mu.queue), p.mu.bytes
+	return len(p.mu.queue), p.bytes.Load()
 }
+
+// PendingBytes is about how many bytes the effects hold that wait.
+func (p *Partition) PendingBytes() int64 { return p.bytes.Load() }
 
 func settle(effects []*Effect, err error) {
 	for _, e := range effects {

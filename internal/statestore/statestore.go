@@ -23,6 +23,10 @@ import (
 var (
 	// ErrGone says that the partition is no longer this worker's: its uncommitted effects were dropped.
 	ErrGone = errors.New("the partition is gone")
+	// ErrDropped says that the effect was taken out of the queue before it was committed.
+	ErrDropped = errors.New("the effect is dropped")
+	// ErrStale says that what an effect comes of may have been dropped since it was read.
+	ErrStale = errors.New("what was read is dropped")
 	// ErrLocked says that another process has the data directory open.
 	ErrLocked = errors.New("another process holds the data directory")
 	// errDamaged says that Pebble cannot make sense of its files.

@@ -158,6 +158,8 @@ func (s *settlements) of(name string) func(error) {
 			s.told = append(s.told, name+" committed")
 		case errors.Is(err, ErrGone):
 			s.told = append(s.told, name+" gone")
+		case errors.Is(err, ErrDropped):
+			s.told = append(s.told, name+" dropped")
 		default:
 			s.told = append(s.told, name+" "+err.Error())
 		}

@@ -71,11 +71,12 @@ type boundTool struct {
 	strip     *strip
 	timeout   time.Duration
 	maxResult int
+	maxDepth  int
 }
 
 // bindTo fits the tool to an agent: defaults shrink to the agent's limits, the schema becomes strict if the provider wants it.
 func (c *candidate) bindTo(a AgentBinding, limits Config) (*boundTool, []problem) {
-	t := &boundTool{candidate: c, timeout: c.opts.Timeout, maxResult: c.opts.MaxResultBytes}
+	t := &boundTool{candidate: c, timeout: c.opts.Timeout, maxResult: c.opts.MaxResultBytes, maxDepth: limits.MaxDepth}
 	if t.timeout == 0 {
 		t.timeout = defaultTimeout
 		if a.Duration > 0 {

@@ -10,7 +10,7 @@ import (
 func (t *boundTool) result(r reply) ([]byte, *failure) {
 	output, v := r.raw, r.text
 	if v == nil {
-		parsed, err := parse(r.raw)
+		parsed, err := parseWithin(r.raw, t.maxDepth)
 		if err != nil {
 			return nil, t.invalid(err.Error(), err)
 		}

@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of one JSON value. Numbers are bounded because comparing one with a schema works with all its digits.
+// Bounds of one JSON value; maxDepth is that of schemas, answers, and of arguments and results by default. Numbers are bounded
+// because comparing one with a schema works with all its digits.
 const (
 	maxDepth        = 64
 	maxNumberLength = 128
@@ -18,8 +19,11 @@ const (
 
 // parse reads one JSON value within the bounds: objects are map[string]any, arrays []any, numbers json.Number. It accepts what
 // encoding/json accepts, in half the time; every call is parsed twice.
-func parse(raw []byte) (any, error) {
-	p := parser{raw: raw}
+func parse(raw []byte) (any, error) { return parseWithin(raw, maxDepth) }
+
+// parseWithin is parse with another bound for the depth.
+func parseWithin(raw []byte, depth int) (any, error) {
+	p := parser{raw: raw, depth: depth}
 	v, err := p.value(0)
 	if err != nil {
 		return nil, err
@@ -31,11 +35,11 @@ func parse(raw []byte) (any, error) {
 }
 
 // parseObject reads an object; nothing at all is the empty one, which is what models send for a tool without arguments.
-func parseObject(raw []byte) (map[string]any, error) {
+func parseObject(raw []byte, depth int) (map[string]any, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return map[string]any{}, nil
 	}
-	v, err := parse(raw)
+	v, err := parseWithin(raw, depth)
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +52,9 @@ func parseObject(raw []byte) (map[string]any, error) {
 
 // parser reads raw from at on.
 type parser struct {
-	raw []byte
-	at  int
+	raw   []byte
+	at    int
+	depth int
 }
 
 func (p *parser) space() {
@@ -105,8 +110,8 @@ func (p *parser) word(w string) error {
 }
 
 func (p *parser) object(depth int) (any, error) {
-	if depth == maxDepth {
-		return nil, errTooDeep()
+	if depth == p.depth {
+		return nil, fmt.Errorf("nested more than %d deep", p.depth)
 	}
 	p.at++
 	m := map[string]any{}
@@ -137,8 +142,8 @@ func (p *parser) object(depth int) (any, error) {
 }
 
 func (p *parser) array(depth int) (any, error) {
-	if depth == maxDepth {
-		return nil, errTooDeep()
+	if depth == p.depth {
+		return nil, fmt.Errorf("nested more than %d deep", p.depth)
 	}
 	p.at++
 	list := []any{}
@@ -244,5 +249,3 @@ func (p *parser) digits() int {
 	}
 	return p.at - start
 }
-
-func errTooDeep() error { return fmt.Errorf("nested more than %d deep", maxDepth) }

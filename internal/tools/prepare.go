@@ -62,7 +62,7 @@ func (t *boundTool) arguments(raw []byte, limit int) ([]byte, *misfit) {
 	if len(raw) > limit {
 		return nil, &misfit{message: tooLarge("$: the arguments have", len(raw), limit)}
 	}
-	args, err := parseObject(raw)
+	args, err := parseObject(raw, t.maxDepth)
 	if err != nil {
 		return nil, &misfit{message: "$: " + err.Error()}
 	}

@@ -22,9 +22,14 @@ type Config struct {
 	MaxResultBytes int
 	// MaxRecordBytes is what one output record can hold; no tool may give larger results. 1 MiB by default.
 	MaxRecordBytes int
+	// MaxDepth bounds how deep the JSON of arguments and results may nest: 64 by default.
+	MaxDepth int
 }
 
 func (c Config) withDefaults() Config {
+	if c.MaxDepth == 0 {
+		c.MaxDepth = maxDepth
+	}
 	if c.MaxInputBytes == 0 {
 		c.MaxInputBytes = 512 << 10
 	}
@@ -47,6 +52,9 @@ func (c Config) validate() error {
 	}
 	if c.MaxRecordBytes < 0 {
 		faults = append(faults, fmt.Errorf("MaxRecordBytes is %d", c.MaxRecordBytes))
+	}
+	if c.MaxDepth < 0 {
+		faults = append(faults, fmt.Errorf("MaxDepth is %d", c.MaxDepth))
 	}
 	return errors.Join(faults...)
 }

@@ -28,7 +28,10 @@ type attempt struct {
 
 	producerID    int64
 	producerEpoch int16
-	batch         *batch
+	// batch are the records sent last; taken says that a broker has taken some before.
+	batch *batch
+	sent  int
+	taken bool
 
 	metadata      map[int32]string
 	changelogNext map[int32]int64
@@ -99,10 +102,19 @@ func (a *attempt) unusable(err error) (verdict, error) {
 	return abortReplace, err
 }
 
+// produce hands all records to the client. In rounds, when a topic's batches are limited: each but the last is flushed here.
 func (a *attempt) produce(ctx context.Context) (verdict, error) {
-	a.batch = newBatch(len(a.cycle.Records))
-	for _, r := range a.cycle.Records {
-		a.slot.client.Produce(ctx, r, a.batch.promise)
+	rounds := a.ring.limits.rounds(a.cycle.Records)
+	for i, records := range rounds {
+		if i > 0 {
+			if v, err := a.settled(ctx); err != nil {
+				return v, err
+			}
+		}
+		a.batch, a.sent = newBatch(len(records)), len(records)
+		for _, r := range records {
+			a.slot.client.Produce(ctx, r, a.batch.promise)
+		}
 	}
 	return commitCertain, nil
 }
@@ -110,6 +122,14 @@ func (a *attempt) produce(ctx context.Context) (verdict, error) {
 // flush sends the records and waits until all are taken. The transaction must not go on if one was not: the client
 // would commit the rest.
 func (a *attempt) flush(ctx context.Context) (verdict, error) {
+	if v, err := a.settled(ctx); err != nil {
+		return v, err
+	}
+	return a.plan()
+}
+
+// settled flushes what was handed to the client last, and waits until all of it is taken.
+func (a *attempt) settled(ctx context.Context) (verdict, error) {
 	if err := a.slot.client.Flush(ctx); err != nil {
 		err = cause(ctx, err)
 		return classify(err, a.subject(""))
@@ -121,11 +141,27 @@ func (a *attempt) flush(ctx context.Context) (verdict, error) {
 	case err != nil:
 		v, err := classify(fmt.Errorf("topic %s, partition %d: %w", record.Topic, record.Partition, err), a.subject(record.Topic))
 		if errors.Is(err, ErrTooLarge) {
-			err = &RecordError{Index: slices.Index(a.cycle.Records, record), Err: err}
+			err = a.blame(err)
 		}
 		return v, err
 	}
-	return a.plan()
+	a.taken = a.taken || a.sent > 0
+	return commitCertain, nil
+}
+
+// blame says which records are refused, if that is certain.
+func (a *attempt) blame(err error) error {
+	guilty := a.ring.limits.blame(a.batch.refusals())
+	if len(guilty) == 0 {
+		return fmt.Errorf("%w: %w", ErrBatchRefused, err)
+	}
+	refused := &RecordError{Err: err}
+	for i, r := range a.cycle.Records {
+		if slices.Contains(guilty, r) {
+			refused.Indexes = append(refused.Indexes, i)
+		}
+	}
+	return refused
 }
 
 // plan fixes what the offsets will carry: the changelog positions are known only now. A position that goes back says that the
@@ -202,7 +238,7 @@ func (a *attempt) end(ctx context.Context) (verdict, error) {
 func (a *attempt) abort(ctx context.Context) (bool, error) {
 	// The client ends a transaction only if a broker has taken a record of it, but the broker may have one that was merely
 	// announced: the next commit of this slot would find itself in it.
-	if a.batch == nil || !a.batch.acked(len(a.cycle.Records)) {
+	if a.batch == nil || !a.taken && !a.batch.acked(a.sent) {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.ring.cfg.Timeout)

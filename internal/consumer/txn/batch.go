@@ -21,6 +21,8 @@ type batch struct {
 		failed int
 		record *kgo.Record
 		err    error
+		// refused are the records that the broker will not take, or that were in a batch with one.
+		refused []*kgo.Record
 	}
 }
 
@@ -40,17 +42,21 @@ func (b *batch) promise(r *kgo.Record, err error) {
 	}
 }
 
-// fail keeps the first error. A batch that is too large is refused as a whole: then the largest record is to blame.
+// fail keeps the first error, but for a refusal, which is for good where others may pass.
 func (b *batch) fail(r *kgo.Record, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mu.failed++
-	if b.mu.err == nil || isRefused(b.mu.err) && isRefused(err) && size(r) > size(b.mu.record) {
+	refused := isRefused(err)
+	if refused {
+		b.mu.refused = append(b.mu.refused, r)
+	}
+	if b.mu.err == nil || refused && len(b.mu.refused) == 1 {
 		b.mu.record, b.mu.err = r, err
 	}
 }
 
-// wait returns when every promise was called, with the record that failed if one did.
+// wait returns when every promise was called, with the record that failed if one did. It is called once the client has flushed.
 func (b *batch) wait(ctx context.Context) (*kgo.Record, error) {
 	select {
 	case <-b.done:
@@ -70,4 +76,9 @@ func (b *batch) acked(n int) bool {
 	return n-int(b.left.Load()) > b.mu.failed
 }
 
-func size(r *kgo.Record) int { return len(r.Key) + len(r.Value) }
+// refusals are the records that were refused. It is called after wait.
+func (b *batch) refusals() []*kgo.Record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.refused
+}

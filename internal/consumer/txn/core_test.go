@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -18,6 +19,8 @@ var core = []struct {
 	{"commits records, offsets and metadata together", commitsTogether},
 	{"goes on through many cycles on all slots", manyCycles},
 	{"aborts when a promise fails, the next cycle carries everything", abortsOnPromise},
+	{"blames the one record that is too large", blamesTheOne},
+	{"sends smaller batches when a batch is too large", sendsSmallerBatches},
 	{"aborts when the check fails", abortsOnCheck},
 	{"aborts when the group has moved on", abortsOnGeneration},
 	{"aborts for a member that has left", abortsOnUnknownMember},
@@ -80,7 +83,7 @@ func abortsOnPromise(b *bed) {
 	must(b.t, err)
 	requireOutcome(b.t, res, Aborted, ErrTooLarge)
 	refused, ok := errors.AsType[*RecordError](res.Err)
-	if !ok || refused.Index != 2 {
+	if !ok || !cmp.Equal(refused.Indexes, []int{2}) {
 		b.t.Fatalf("got %v, want the record error of record 2", res.Err)
 	}
 	requireOutcome(b.t, w.commit("b", 0, 1), Committed, nil)

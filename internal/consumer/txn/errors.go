@@ -26,6 +26,9 @@ var (
 	ErrLogCut = errors.New("the changelog ends before what was written to it")
 	// ErrTooLarge says that the broker will never take a record; RecordError has its index.
 	ErrTooLarge = errors.New("the broker refuses a record")
+	// ErrBatchRefused says that the broker refuses a batch of records, and that none of them is known to be the one: the next
+	// cycle sends smaller batches. It is an ErrTooLarge too.
+	ErrBatchRefused = errors.New("the broker refuses a batch, the next ones are smaller")
 	// ErrConfig says that the broker forbids the worker something, or does not know it; ConfigError names what. It may be
 	// repaired while the worker runs.
 	ErrConfig = errors.New("the broker refuses the worker")
@@ -47,20 +50,20 @@ var (
 	ErrClosed = errors.New("the ring is closed")
 )
 
-// RecordError is a record that the broker will not take. Of a batch that was refused it is the largest.
+// RecordError are records that the broker will not take: each was refused when it was alone, so there is no other to blame.
 type RecordError struct {
-	// Index is its place in Cycle.Records.
-	Index int
-	Err   error
+	// Indexes are their places in Cycle.Records, in order.
+	Indexes []int
+	Err     error
 }
 
-// Error returns the index and the broker's reason.
+// Error returns the indexes and the broker's reason.
 func (e *RecordError) Error() string {
-	return fmt.Sprintf("%s: record %d: %s", ErrTooLarge, e.Index, e.Err)
+	return fmt.Sprintf("records %v of the cycle: %s", e.Indexes, e.Err)
 }
 
-// Unwrap returns ErrTooLarge and the broker's error.
-func (e *RecordError) Unwrap() []error { return []error{ErrTooLarge, e.Err} }
+// Unwrap returns the broker's error, an ErrTooLarge.
+func (e *RecordError) Unwrap() error { return e.Err }
 
 // TopicGoneError is a topic that is not there, or no longer the one it was. Right after a broker has started it may
 // still be unaware of a topic.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -246,26 +247,8 @@ func TestRing_NamesWhatIsRefused(t *testing.T) {
 			t.Errorf("got %v, want topic %s gone", err, f.input)
 		}
 		err = try(kfake.Fault{Keys: keys(kmsg.Produce), Err: kerr.RecordListTooLarge, Topic: f.output, Partitions: []int32{1}})
-		if refused, ok := errors.AsType[*RecordError](err); !ok || refused.Index != 3 {
+		if refused, ok := errors.AsType[*RecordError](err); !ok || !slices.Equal(refused.Indexes, []int{3}) {
 			t.Errorf("got %v, want record 3 refused", err)
-		}
-	})
-}
-
-func TestRing_BlamesTheLargestRecordOfARefusedBatch(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t, 1, 2)
-		w := f.worker()
-		defer f.cluster.Fault(kfake.Fault{Keys: keys(kmsg.Produce), Err: kerr.MessageTooLarge, Topic: f.output}).Remove()
-		c := w.cycle("a", 0)
-		for _, size := range []int{10, 1000, 100} {
-			c.Records = append(c.Records, &kgo.Record{Topic: f.output, Value: make([]byte, size)})
-		}
-		res, err := w.ring.Commit(t.Context(), c)
-		must(t, err)
-		if refused, ok := errors.AsType[*RecordError](res.Err); !ok || refused.Index != 3 {
-			t.Fatalf("got %v, want record 3 refused", res.Err)
 		}
 	})
 }

@@ -27,6 +27,7 @@ type Ring struct {
 	next       int
 	parts      partitions
 	announcing bool
+	limits     batchLimits
 	guard      guard
 	failed     error
 }
@@ -43,6 +44,7 @@ func Open(ctx context.Context, cfg Config) (*Ring, error) {
 		return nil, fmt.Errorf("open the transaction ring: %w", err)
 	}
 	r := &Ring{cfg: cfg, metrics: instruments, announcing: cfg.TransactionVersion >= 2 && !cfg.silent}
+	r.limits = batchLimits{most: r.cfg.batchBytes, now: time.Now}
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range cfg.Slots {
 		s := &slot{cfg: &r.cfg, number: i, txID: cfg.txID(i)}
@@ -198,6 +200,13 @@ func (r *Ring) suspect(a *attempt, res *Result, err error) error {
 	}
 	return nil
 }
+
+// CycleBytes is how large a cycle should be at most: small while a topic's batches are limited, since each batch of a partition is
+// then sent by itself. It is 0 when there is no reason for less than usual. It belongs to the goroutine that calls Commit.
+func (r *Ring) CycleBytes() int { return limitedBatches * r.limits.smallest() }
+
+// limitedBatches is how many batches of one partition a cycle may have one after another, each a round trip.
+const limitedBatches = 64
 
 // owns reports whether a transactional id is that of one of our slots.
 func (r *Ring) owns(txID string) bool {

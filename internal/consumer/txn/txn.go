@@ -42,6 +42,9 @@ type Config struct {
 	// TransactionVersion is the finalized feature transaction.version of the cluster. Below 2 offsets are added to a
 	// transaction by a request of their own, and nothing newer is spoken.
 	TransactionVersion int
+	// BatchBytes is the largest batch of a topic, before compression; no larger record can be sent to it. It should be the
+	// topic's max.message.bytes. Topics that are not in it get 1,000,012, which suits Kafka's default.
+	BatchBytes map[string]int
 	// NewClient makes a client from the base options of the worker (brokers, TLS, SASL, dialer, logger) and opts.
 	NewClient func(opts ...kgo.Opt) (*kgo.Client, error)
 	// Logger is required.
@@ -172,6 +175,22 @@ func (c Config) validate() error {
 	require(c.Logger != nil, "Logger is nil")
 	return errors.Join(faults...)
 }
+
+// batchBytes is the largest batch of a topic, within what the client can do.
+func (c Config) batchBytes(topic string) int {
+	n, ok := c.BatchBytes[topic]
+	if !ok || n <= 0 {
+		n = defaultBatchBytes
+	}
+	return min(max(n, minBatchBytes), maxBatchBytes)
+}
+
+const (
+	defaultBatchBytes = 1_000_012
+	minBatchBytes     = 512
+	// maxBatchBytes leaves room for a request within the 100 MiB that client and brokers allow by default.
+	maxBatchBytes = 96 << 20
+)
 
 // flushLimit is when a cycle that has not got its records to the brokers gives up, from its begin. It leaves time to
 // end the transaction before the coordinator does.

@@ -2,9 +2,11 @@ package world
 
 import (
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +24,8 @@ type Arguments struct {
 type Answer struct {
 	Key string `json:"key"`
 	N   int    `json:"n"`
+	// Bulk makes the answer of a bulk tool n bytes larger.
+	Bulk string `json:"bulk,omitempty"`
 }
 
 // Body is what a tool does between its beginning and its end.
@@ -38,12 +42,26 @@ func Tool(name string, opts tools.Options, body Body) tools.Tool {
 		if err := body(c, w, in); err != nil {
 			return Answer{}, err
 		}
-		return Answer{c.IdempotencyKey(), in.N}, w.note("end", name, c.IdempotencyKey())
+		out := Answer{Key: c.IdempotencyKey(), N: in.N}
+		if strings.HasPrefix(name, "bulk_") {
+			out.Bulk = Noise(in.N)
+		}
+		return out, w.note("end", name, c.IdempotencyKey())
 	}, opts)
 }
 
 // Instant does nothing more.
 func Instant(*tools.Context, *World, Arguments) error { return nil }
+
+// Noise is text that does not compress well.
+func Noise(n int) string {
+	out := make([]byte, n)
+	r := rand.New(rand.NewPCG(1, uint64(n))) //nolint:gosec // It is no secret, and must be the same each time.
+	for i := range out {
+		out[i] = byte('a' + r.IntN(26))
+	}
+	return string(out)
+}
 
 // Slow takes n milliseconds.
 func Slow(c *tools.Context, _ *World, in Arguments) error {
@@ -108,13 +126,15 @@ func Tools() []tools.Tool {
 		Tool("hold", writes(), Held),
 		Tool("save", writesAgain(), Instant),
 		Tool("save_slowly", writesAgain(), Slow),
+		Tool("bulk_read", reads(), Instant),
+		Tool("bulk_pay", writes(), Instant),
 		Tool("deploy", tools.Options{Effect: schemas.EffectHost}, Instant),
 	}
 }
 
 // OnlyReads says which tools change nothing.
 func OnlyReads(tool string) bool {
-	return slices.Contains([]string{"look", "slow", "hold_read", "broken", "die_read"}, tool)
+	return slices.Contains([]string{"look", "slow", "hold_read", "broken", "die_read", "bulk_read"}, tool)
 }
 
 // MayRunAgain says of which tools a call of unknown outcome runs again.
