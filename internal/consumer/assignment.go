@@ -34,8 +34,9 @@ type partition struct {
 	// when nothing reads the changelog for it any more.
 	ended, detached, restored chan struct{}
 	// cause is why it has ended; set before ended is closed.
-	cause     error
-	drainOnce sync.Once
+	cause error
+	// drains is set by the first that drains the partition.
+	drains atomic.Bool
 
 	// What follows is set before the state is running, and not changed after.
 

@@ -51,32 +51,37 @@ func (w *Worker) drainAll(ctx context.Context) error {
 // commit says that nothing is left in flight, the partition is let go of. Whoever calls it while it is under way waits for it. It
 // reports whether nothing was left undone, which is also so for a partition that never ran, or is no longer ours.
 func (p *partition) drain(ctx context.Context, budget time.Duration, to state) bool {
-	p.drainOnce.Do(func() {
-		cause := ErrLost
-		if to == stateHalted {
-			cause = ErrHalted
-		}
-		if !p.move(stateRunning, stateDraining) {
-			p.end(to, cause)
-			return
-		}
-		p.closeIntake()
-		began := time.Now()
-		idle := p.awaitIdle(budget)
-		if !idle {
-			p.cancel(ErrDrainBudget)
-			idle = p.awaitIdle(closeGrace)
-		}
-		p.unclean.Store(!p.lastCommit(idle) && !p.is().ended())
-		p.w.log.InfoContext(ctx, "partition is drained", p.attr(), slog.Bool("idle", idle), slog.Bool("clean", !p.unclean.Load()),
-			slog.Duration("took", time.Since(began)))
-		p.end(to, cause)
-	})
+	if p.drains.CompareAndSwap(false, true) {
+		p.drainTo(ctx, budget, to)
+	}
 	<-p.detached
 	if to == stateGone {
 		p.end(to, ErrLost)
 	}
 	return !p.unclean.Load()
+}
+
+// drainTo is the one drain of a partition. It holds no lock: others that want the same wait until the partition is let go of.
+func (p *partition) drainTo(ctx context.Context, budget time.Duration, to state) {
+	cause := ErrLost
+	if to == stateHalted {
+		cause = ErrHalted
+	}
+	if !p.move(stateRunning, stateDraining) {
+		p.end(to, cause)
+		return
+	}
+	p.closeIntake()
+	began := time.Now()
+	idle := p.awaitIdle(budget)
+	if !idle {
+		p.cancel(ErrDrainBudget)
+		idle = p.awaitIdle(closeGrace)
+	}
+	p.unclean.Store(!p.lastCommit(idle) && !p.is().ended())
+	p.w.log.InfoContext(ctx, "partition is drained", p.attr(), slog.Bool("idle", idle), slog.Bool("clean", !p.unclean.Load()),
+		slog.Duration("took", time.Since(began)))
+	p.end(to, cause)
 }
 
 // awaitIdle waits until nothing can add an effect any more. It gives up after the limit, and when the partition has ended or the

@@ -40,6 +40,7 @@ func (w *Worker) groupOptions(work context.Context) []kgo.Opt {
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(w.cfg.FetchMaxWait),
+		kgo.MetadataMinAge(fetchMetadataMinAge),
 		kgo.FetchMaxBytes(w.cfg.FetchMaxBytes),
 		kgo.MaxDecompressBatchBytes(w.cfg.MaxDecompressBytes),
 		kgo.SessionTimeout(w.cfg.SessionTimeout),
@@ -72,6 +73,10 @@ func (w *Worker) groupOptions(work context.Context) []kgo.Opt {
 	}
 	return opts
 }
+
+// fetchMetadataMinAge bounds how soon leaders are asked for again. Until they are, the client fetches at once again beside a partition
+// that answers with an error, such as one whose leader has moved: with its default of 5 s that is a loop of thousands of requests.
+const fetchMetadataMinAge = 250 * time.Millisecond
 
 // membership is what the group knows us by now.
 func (w *Worker) membership() txn.Membership {

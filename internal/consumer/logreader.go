@@ -178,7 +178,7 @@ func (r *logReader) fetch(ctx context.Context, partition int32, offset int64) (c
 		return chunk{}, err
 	}
 	if rp == nil {
-		return chunk{next: offset, epoch: -1, stable: -1}, nil
+		return chunk{next: offset, epoch: -1, stable: -1}, sleep(ctx, changelogRetry)
 	}
 	return r.read(rp, offset)
 }
@@ -214,7 +214,7 @@ func (r *logReader) fetchRaw(ctx context.Context, partition int32, offset int64)
 			return nil, context.Cause(ctx)
 		case errors.Is(err, kerr.OffsetOutOfRange):
 			return nil, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, errOutOfRange)
-		case isGone(err), isRefusal(err), isBrokerError(err) && !kerr.IsRetriable(err):
+		case isGone(err), isRefusal(err), isBrokerError(err) && !passes(err):
 			return nil, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, err)
 		}
 		r.forget(partition) // A leader that has moved, a connection that was lost: ask again.
@@ -232,7 +232,13 @@ func isFinal(err error) bool {
 	case isGone(err), errors.Is(err, errOutOfRange), errors.Is(err, errDamaged):
 		return true
 	}
-	return isBrokerError(err) && !kerr.IsRetriable(err)
+	return isBrokerError(err) && !passes(err)
+}
+
+// passes reports whether an error of a broker may be another one the next time. UNKNOWN_SERVER_ERROR is not among those that the
+// protocol calls retriable, yet it says nothing of what was asked for: a broker answers so to whatever goes wrong within itself.
+func passes(err error) bool {
+	return kerr.IsRetriable(err) || errors.Is(err, kerr.UnknownServerError)
 }
 
 func isBrokerError(err error) bool {

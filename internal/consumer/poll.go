@@ -177,7 +177,7 @@ func (w *Worker) fetchFault(ctx context.Context, p *partition, topic string, err
 			"to skip what is lost, reset the group's offset of this partition while no worker runs: %w", err))
 	case isGone(err), errors.Is(err, kerr.UnknownTopicOrPartition):
 		w.quiesce(ctx, p, fmt.Errorf("the turns topic was deleted or made again: %w", err))
-	case isBrokerError(err) && kerr.IsRetriable(err):
+	case isBrokerError(err) && passes(err):
 		w.log.DebugContext(ctx, "fetch failed and is retried", p.attr(), slog.Any("error", err))
 	default:
 		w.quiesce(ctx, p, fmt.Errorf("fetch: %w", err))
