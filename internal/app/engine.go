@@ -64,7 +64,7 @@ func NewEngine(s *Settings, m *Manifest, p Program, deps EngineDeps) (*Engine, e
 	runtime, err := tools.New(tools.Config{
 		MaxInputBytes: int(s.Limits.InputBytes), MaxResultBytes: int(s.Limits.ResultBytes), MaxRecordBytes: int(s.Limits.RecordBytes - eventRoom),
 		MaxDepth: s.Limits.JSONDepth,
-	}, tools.Deps{Logger: deps.Logger.With(slog.String("component", "tools")), Program: p.Deps, Propagator: propagation.TraceContext{}})
+	}, tools.Deps{Logger: deps.Logger.With(slog.String("component", "tools")), Program: p.Deps, Propagator: propagation.TraceContext{}, Retried: deps.Telemetry.retried("tool")})
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func newModels(m *Manifest, deps EngineDeps) (*llm.Router, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	return llm.New(configs, llm.Deps{Logger: deps.Logger.With(slog.String("component", "llm")), Transport: deps.ModelTransport, Meter: deps.Telemetry.Meter()})
+	return llm.New(configs, llm.Deps{Logger: deps.Logger.With(slog.String("component", "llm")), Transport: deps.ModelTransport, Meter: deps.Telemetry.Meter(), Retried: deps.Telemetry.retried("model")})
 }
 
 func modelConfig(name string, m ManifestModel) (llm.Config, error) {

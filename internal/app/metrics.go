@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/internal/fact"
 	"github.com/lathe-run/lathe/schemas"
 )
@@ -23,6 +24,7 @@ type appMetrics struct {
 	toolTime   metric.Float64Histogram
 	input      metric.Int64Counter
 	output     metric.Int64Counter
+	retries    metric.Int64Counter
 	// labels holds the options made so far by their values: making them anew for each call costs more than the call.
 	labels *sync.Map
 }
@@ -41,7 +43,7 @@ func (a *appMetrics) option(l label, attrs func() []attribute.KeyValue) metric.M
 
 func newAppMetrics(m metric.Meter) (appMetrics, error) {
 	a := appMetrics{labels: &sync.Map{}}
-	var errs [7]error
+	var errs [8]error
 	long := metric.WithExplicitBucketBoundaries(.01, .02, .04, .08, .16, .32, .64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 327.68, 655.36)
 	a.turns, errs[0] = m.Int64Counter("lathe.turns", metric.WithUnit("{turn}"), metric.WithDescription("Turns that ended, by agent and outcome; suspended ones go on elsewhere."))
 	a.duplicates, errs[1] = m.Int64Counter("lathe.turns.duplicates", metric.WithUnit("{turn}"), metric.WithDescription("Records that repeat a turn which has ended."))
@@ -50,7 +52,17 @@ func newAppMetrics(m metric.Meter) (appMetrics, error) {
 	a.toolTime, errs[4] = m.Float64Histogram("gen_ai.execute_tool.duration", metric.WithUnit("s"), long, metric.WithDescription("Time of a tool call, retries included."))
 	a.input, errs[5] = m.Int64Counter("gen_ai.client.inference.usage.input_tokens", metric.WithUnit("{token}"), metric.WithDescription("Input tokens, cached ones included."))
 	a.output, errs[6] = m.Int64Counter("gen_ai.client.inference.usage.output_tokens", metric.WithUnit("{token}"), metric.WithDescription("Output tokens."))
+	a.retries, errs[7] = m.Int64Counter(txn.RetriesName, metric.WithUnit("{retry}"), metric.WithDescription(txn.RetriesHelp))
 	return a, errors.Join(errs[:]...)
+}
+
+// retried returns what counts a model request or a tool call that is tried again; see consumer for the others.
+func (t *Telemetry) retried(what string) func(ctx context.Context) {
+	if t == nil {
+		return nil
+	}
+	o := metric.WithAttributeSet(attribute.NewSet(attribute.String("what", what)))
+	return func(ctx context.Context) { t.metrics.retries.Add(ctx, 1, o) }
 }
 
 func (t *Telemetry) duplicate(ctx context.Context, agent string) {

@@ -95,9 +95,11 @@ type partition struct {
 		committed int64
 	}
 
-	// paused says that nothing is fetched; pausing is held while that changes.
-	paused  atomic.Bool
-	pausing sync.Mutex
+	// paused says that nothing is fetched; pausing is held while that changes. held keeps it so for a while; fetchAgain says for how
+	// long, and is only used by the poll goroutine.
+	paused, held atomic.Bool
+	fetchAgain   backoff
+	pausing      sync.Mutex
 }
 
 // committed is what the group had for a partition when it was assigned.
@@ -115,6 +117,7 @@ func (w *Worker) newPartition(work context.Context, id int32, epoch uint64) *par
 	}
 	p.ctx, p.cancel = context.WithCancelCause(work)
 	p.intake, p.stopIntake = context.WithCancel(p.ctx)
+	p.fetchAgain = backoff{first: firstFetchRetry, limit: longestFetchRetry}
 	p.mu.idle = make(chan struct{})
 	p.mu.lanes = make(map[string]*lane)
 	p.mu.highWater, p.mu.fetched, p.mu.committed = -1, -1, -1

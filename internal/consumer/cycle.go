@@ -60,6 +60,7 @@ func (c *committer) run(ctx context.Context) {
 			return
 		default:
 			c.backoff = min(max(2*c.backoff, minBackoff), maxBackoff)
+			c.w.metrics.retry(ctx, retryCycle)
 			if sleep(ctx, c.backoff) != nil {
 				return
 			}

@@ -61,8 +61,8 @@ func recordBytes(r *kgo.Record) int64 {
 func (p *partition) syncPause() {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()
-	if p.is() != stateRunning {
-		return // Who changed the state decides.
+	if p.is() != stateRunning || p.held.Load() {
+		return // Who changed the state, or holds it, decides.
 	}
 	limit := p.w.backlogLimit()
 	p.mu.Lock()
@@ -246,6 +246,7 @@ func (p *partition) decode(rec *Record) (*schemas.Error, bool) {
 			return reason, true
 		}
 		p.setWaiting(p.ctx, reason)
+		p.w.metrics.retry(p.ctx, retryDecode)
 		select {
 		case <-time.After(max(wait, min(reason.RetryAfter, maxRetry))):
 		case <-p.intake.Done():

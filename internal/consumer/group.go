@@ -212,6 +212,7 @@ const fencedGrace = 30 * time.Second
 // groupFault takes what ended a session of the group, which the client tries to join again.
 func (w *Worker) groupFault(ctx context.Context, err error) {
 	w.log.WarnContext(ctx, "group session ended", slog.Any("error", err))
+	w.metrics.retry(ctx, retryGroup)
 	switch {
 	case errors.Is(err, kerr.FencedInstanceID):
 		w.mu.Lock()

@@ -21,6 +21,8 @@ type logReader struct {
 	cl    *kgo.Client
 	topic Topic
 	bytes int32
+	// retry counts a request that is made again.
+	retry func(ctx context.Context)
 
 	mu struct {
 		sync.Mutex
@@ -40,12 +42,14 @@ var (
 )
 
 const (
-	changelogWait  = 100 // ms
-	changelogRetry = 50 * time.Millisecond
+	changelogWait = 100 // ms
+	// changelogRetry and longestChangelogRetry bound the wait before a partition is read again that a broker did not answer for.
+	changelogRetry        = 50 * time.Millisecond
+	longestChangelogRetry = 2 * time.Second
 )
 
-func newLogReader(cl *kgo.Client, topic Topic, bytes int32) *logReader {
-	r := &logReader{cl: cl, topic: topic, bytes: bytes}
+func newLogReader(cl *kgo.Client, topic Topic, bytes int32, retry func(ctx context.Context)) *logReader {
+	r := &logReader{cl: cl, topic: topic, bytes: bytes, retry: retry}
 	r.mu.leaders = make(map[int32]leader)
 	return r
 }
@@ -205,6 +209,7 @@ const batchLength = 8
 
 // fetchRaw fetches from an offset; nil when the broker throttles us.
 func (r *logReader) fetchRaw(ctx context.Context, partition int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
+	again := backoff{first: changelogRetry, limit: longestChangelogRetry}
 	for {
 		rp, err := r.fetchOnce(ctx, partition, offset)
 		switch {
@@ -218,7 +223,8 @@ func (r *logReader) fetchRaw(ctx context.Context, partition int32, offset int64)
 			return nil, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, err)
 		}
 		r.forget(partition) // A leader that has moved, a connection that was lost: ask again.
-		if err := sleep(ctx, changelogRetry); err != nil {
+		r.retry(ctx)
+		if err := again.wait(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/schemas"
 )
 
@@ -21,8 +22,20 @@ type metrics struct {
 	restoreTime    metric.Float64Histogram
 	restoreRecords metric.Int64Counter
 	expired        metric.Int64Counter
+	retries        metric.Int64Counter
 	gauges         metric.Registration
 }
+
+// retry is what is tried again; see also those of txn, llm and tools.
+type retry string
+
+const (
+	retryCycle   retry = "cycle"
+	retryRestore retry = "restore"
+	retryDecode  retry = "decode"
+	retryGroup   retry = "group"
+	retryFetch   retry = "fetch"
+)
 
 type rebalanceEvent string
 
@@ -43,6 +56,7 @@ func newMetrics(meter metric.Meter, w *Worker) (*metrics, error) {
 		refused:     b.counter("lathe.commit.refused_records", "{record}", "Records that a broker refused for good, by topic."),
 		restoreTime: b.histogram("lathe.state.restore.duration", "s", "Time to bring a partition's state up to date.",
 			.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900),
+		retries:        b.counter(txn.RetriesName, "{retry}", txn.RetriesHelp),
 		restoreRecords: b.counter("lathe.state.restore.records", "{record}", "Changelog records applied by restores."),
 		expired:        b.counter("lathe.state.expired", "{item}", "Turn records, cancels, configurations and sessions that have expired."),
 	}
@@ -171,4 +185,9 @@ func (m *metrics) deadLetter(ctx context.Context, reason schemas.Code) {
 func (m *metrics) restored(ctx context.Context, took time.Duration, records int64) {
 	m.restoreTime.Record(ctx, took.Seconds())
 	m.restoreRecords.Add(ctx, records)
+}
+
+// retry counts one more try.
+func (m *metrics) retry(ctx context.Context, what retry) {
+	m.retries.Add(ctx, 1, metric.WithAttributes(attribute.String("what", string(what))))
 }

@@ -14,20 +14,52 @@ import (
 )
 
 // consume joins the group and polls until the worker has to end. It returns the client it was a member with, still in the group,
-// and nil when it is to be drained.
+// and nil when it is to be drained. After a membership that did not last it waits before it joins again: a broker may refuse each.
 func (w *Worker) consume(ctx, work context.Context) (*kgo.Client, error) {
+	again := backoff{first: firstRejoin, limit: longestRejoin}
 	for {
+		joined := time.Now()
 		g, err := w.join(work)
 		if err != nil {
 			return nil, err
 		}
-		again, err := w.consumeAs(ctx, work, g)
-		if !again {
+		rejoin, err := w.consumeAs(ctx, work, g)
+		if !rejoin {
 			return g, err
 		}
 		w.loseAll(ErrLost)
 		w.leave(work, g, false)
 		w.dropGone()
+		if time.Since(joined) > lastingMembership {
+			again.reset()
+		}
+		w.metrics.retry(work, retryGroup)
+		if stop, err := w.pauseBeforeJoin(ctx, again.step()); stop {
+			return nil, err
+		}
+	}
+}
+
+// How long to wait before joining again, and what membership makes that begin anew.
+const (
+	firstRejoin       = 100 * time.Millisecond
+	longestRejoin     = 10 * time.Second
+	lastingMembership = 30 * time.Second
+)
+
+// pauseBeforeJoin waits. It reports whether the worker has to end instead, and why; nil when it is to be drained.
+func (w *Worker) pauseBeforeJoin(ctx context.Context, d time.Duration) (bool, error) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return false, nil
+	case <-ctx.Done():
+		return true, nil
+	case <-w.stopped:
+		return true, ErrStopped
+	case <-w.failed:
+		return true, w.failure()
 	}
 }
 
@@ -147,6 +179,7 @@ func (w *Worker) route(ctx context.Context, fetches kgo.Fetches) {
 		}
 		if len(f.Records) > 0 || f.Err == nil {
 			w.calm(sourceFetch)
+			p.fetchAgain.reset()
 			p.offer(f.Records, f.HighWatermark)
 		}
 	})
@@ -169,6 +202,8 @@ func (w *Worker) fetchFault(ctx context.Context, p *partition, topic string, err
 		w.trouble(ctx, sourceFetch, err)
 		if p.is() == stateAssigned { // The client gives up a partition whose committed offset it may not read.
 			w.rejoinAfter(ctx, refusedRetry)
+		} else {
+			w.holdFetch(p)
 		}
 	case tooLarge != nil:
 		w.wg.Go(func() { w.skipBatch(p.intake, p, tooLarge) })
@@ -177,11 +212,37 @@ func (w *Worker) fetchFault(ctx context.Context, p *partition, topic string, err
 			"to skip what is lost, reset the group's offset of this partition while no worker runs: %w", err))
 	case isGone(err), errors.Is(err, kerr.UnknownTopicOrPartition):
 		w.quiesce(ctx, p, fmt.Errorf("the turns topic was deleted or made again: %w", err))
-	case isBrokerError(err) && passes(err):
+	case errors.Is(err, kerr.UnknownServerError):
+		w.log.WarnContext(ctx, "fetch failed; it is tried again after a while", p.attr(), slog.Any("error", err))
+		w.holdFetch(p)
+	case isBrokerError(err) && kerr.IsRetriable(err):
 		w.log.DebugContext(ctx, "fetch failed and is retried", p.attr(), slog.Any("error", err))
 	default:
 		w.quiesce(ctx, p, fmt.Errorf("fetch: %w", err))
 	}
+}
+
+// How long a partition is not fetched that a broker answered for with an error which the client does not wait after.
+const (
+	firstFetchRetry   = 250 * time.Millisecond
+	longestFetchRetry = 10 * time.Second
+)
+
+// holdFetch fetches nothing for the partition for a while. Only the poll goroutine calls it.
+func (w *Worker) holdFetch(p *partition) {
+	if !p.held.CompareAndSwap(false, true) {
+		return
+	}
+	w.metrics.retry(p.ctx, retryFetch)
+	p.setPause(true)
+	d := p.fetchAgain.step()
+	w.wg.Go(func() {
+		err := sleep(p.intake, d)
+		p.held.Store(false)
+		if err == nil {
+			p.syncPause()
+		}
+	})
 }
 
 func isSession(err error) bool {

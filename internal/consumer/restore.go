@@ -100,9 +100,16 @@ func (p *partition) readChangelog(ctx context.Context, c committed) (statestore.
 	return pos, reached(c, pos.ChangelogNext)
 }
 
+// How long a restore waits before it asks again.
+const (
+	firstRestoreRetry   = 250 * time.Millisecond
+	longestRestoreRetry = 5 * time.Second
+)
+
 // retried repeats a request that the brokers could not answer, or refuse: rights can be given while the worker runs.
 func retried[T any](ctx context.Context, w *Worker, f func() (T, error)) (T, error) {
 	refused := false
+	again := backoff{first: firstRestoreRetry, limit: longestRestoreRetry}
 	for {
 		v, err := f()
 		if err == nil || ctx.Err() != nil || isFinal(err) {
@@ -114,7 +121,8 @@ func retried[T any](ctx context.Context, w *Worker, f func() (T, error)) (T, err
 		if refused = isRefusal(err); refused {
 			w.trouble(ctx, sourceRestore, err)
 		}
-		if err := sleep(ctx, time.Second); err != nil {
+		w.metrics.retry(ctx, retryRestore)
+		if err := again.wait(ctx); err != nil {
 			return v, err
 		}
 	}

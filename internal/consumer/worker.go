@@ -169,8 +169,9 @@ func (w *Worker) openClients(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the changelog client: %w", err)
 	}
-	w.changelog = newLogReader(reader, w.cfg.Changelog, w.cfg.RestoreFetchBytes)
-	w.turnsLog = newLogReader(reader, w.cfg.Turns, w.cfg.RestoreFetchBytes)
+	again := func(ctx context.Context) { w.metrics.retry(ctx, retryRestore) }
+	w.changelog = newLogReader(reader, w.cfg.Changelog, w.cfg.RestoreFetchBytes, again)
+	w.turnsLog = newLogReader(reader, w.cfg.Turns, w.cfg.RestoreFetchBytes, again)
 	cfg := w.cfg.Txn
 	cfg.Group, cfg.Changelog, cfg.NewClient, cfg.Logger, cfg.Meter = w.cfg.Group, w.cfg.Changelog.Name, w.deps.NewClient, w.log, w.deps.Meter
 	cfg.Hooks, cfg.BatchBytes = w.deps.Hooks.Txn, w.cfg.batchBytes()

@@ -39,6 +39,8 @@ type Deps struct {
 	Transport http.RoundTripper
 	// Meter may be nil: no metrics.
 	Meter metric.Meter
+	// Retried is told of each request that is made again; nil is nobody.
+	Retried func(ctx context.Context)
 
 	private struct {
 		// jitter returns the part in [0,1) of a random wait.
@@ -49,6 +51,9 @@ type Deps struct {
 func (d Deps) withDefaults() Deps {
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	if d.Retried == nil {
+		d.Retried = func(context.Context) {}
 	}
 	if d.private.jitter == nil {
 		d.private.jitter = rand.Float64

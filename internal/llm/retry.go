@@ -57,6 +57,7 @@ func (r *Router) retry(ctx context.Context, m *model, req *fact.Request, try sen
 		r.deps.Logger.WarnContext(ctx, "model request failed, trying again",
 			slog.String("model", m.cfg.Name), slog.String("turn_id", req.TurnID), slog.Int("step", req.Step),
 			slog.Int("attempt", n), slog.Duration("wait", wait), slog.Any("error", e))
+		r.deps.Retried(ctx)
 		if err := await(ctx, req.Draining, nil, time.Now().Add(wait)); err != nil {
 			return nil, err
 		}

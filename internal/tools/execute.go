@@ -62,6 +62,7 @@ func (x *execution) run(ctx context.Context) (fact.Result, error) {
 		if !again {
 			return x.failed(f), nil
 		}
+		x.runtime.deps.Retried(ctx)
 		if err := x.wait(ctx); err != nil {
 			return fact.Result{}, err
 		}

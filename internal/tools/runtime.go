@@ -71,6 +71,8 @@ type Deps struct {
 	Propagator propagation.TextMapPropagator
 	// Rand gives a number in [0, 1) for the jitter of retries. It is called concurrently.
 	Rand func() float64
+	// Retried is told of each call that is tried again; nil is nobody.
+	Retried func(ctx context.Context)
 }
 
 // keepGoroutines is how many goroutines wait for a call of a tool at most: enough for what instant tools need at a time.
@@ -101,6 +103,9 @@ func New(cfg Config, deps Deps) (*Runtime, error) {
 	}
 	if deps.Rand == nil {
 		deps.Rand = rand.Float64
+	}
+	if deps.Retried == nil {
+		deps.Retried = func(context.Context) {}
 	}
 	return &Runtime{cfg: cfg, deps: deps, clients: newClients(deps.Transport, deps.Propagator), goroutines: spare.Goroutines{Keep: keepGoroutines}}, nil
 }

@@ -12,8 +12,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// announceBackoff is short because what is waited for is: the markers of this slot's last transaction.
-const announceBackoff = time.Millisecond
+// announceBackoff is short because what is waited for is: the markers of this slot's last transaction. Should they take longer, so
+// does the wait.
+const (
+	announceBackoff      = time.Millisecond
+	announceBackoffLimit = 20 * time.Millisecond
+)
 
 // announce adds all partitions of the cycle to the transaction in one request before any is written. Since
 // transaction.version 2 each leader adds its own when it is written to; several brokers doing so at once get into each
@@ -30,10 +34,11 @@ func (a *attempt) announce(ctx context.Context) (verdict, error) {
 	if !r.parts.manyLeaders(leaderOf(a.slot.client)) {
 		return commitCertain, nil
 	}
-	b := backoff{next: announceBackoff, limit: announceBackoff}
+	b := backoff{next: announceBackoff, limit: announceBackoffLimit}
 	for {
 		err := a.addPartitions(ctx)
 		if errors.Is(err, kerr.ConcurrentTransactions) {
+			r.metrics.retry(ctx, retryAnnounce)
 			if err = b.wait(ctx); err == nil {
 				continue
 			}

@@ -14,9 +14,27 @@ type metrics struct {
 	duration  metric.Float64Histogram
 	replaced  metric.Int64Counter
 	unknown   metric.Int64Counter
+	retries   metric.Int64Counter
+	again     map[retry]metric.MeasurementOption
 	committed metric.MeasurementOption
 	aborted   metric.MeasurementOption
 }
+
+// Name and description of the counter of everything that is tried again, whichever package does so; its attribute "what" tells them
+// apart.
+const (
+	RetriesName = "lathe.retries"
+	RetriesHelp = "What is tried again, by what it is."
+)
+
+// retry is what is tried again.
+type retry string
+
+const (
+	retryAnnounce retry = "announce"
+	retryOffsets  retry = "offsets"
+	retryResolve  retry = "resolve"
+)
 
 func newMetrics(meter metric.Meter) (*metrics, error) {
 	duration, err := meter.Float64Histogram("lathe.commit.duration", metric.WithUnit("s"),
@@ -26,14 +44,20 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		metric.WithDescription("Transactional producers made anew after a failure."))
 	unknown, err3 := meter.Int64Counter("lathe.commit.unknown_outcomes", metric.WithUnit("{cycle}"),
 		metric.WithDescription("Commit cycles whose outcome the broker did not tell, so that it had to be found out."))
-	if err := errors.Join(err, err2, err3); err != nil {
+	retries, err4 := meter.Int64Counter(RetriesName, metric.WithUnit("{retry}"), metric.WithDescription(RetriesHelp))
+	if err := errors.Join(err, err2, err3, err4); err != nil {
 		return nil, fmt.Errorf("make the instruments: %w", err)
 	}
 	outcome := func(o Outcome) metric.MeasurementOption {
 		return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o.String())))
 	}
+	again := make(map[retry]metric.MeasurementOption)
+	for _, what := range []retry{retryAnnounce, retryOffsets, retryResolve} {
+		again[what] = metric.WithAttributeSet(attribute.NewSet(attribute.String("what", string(what))))
+	}
 	return &metrics{
-		duration: duration, replaced: replaced, unknown: unknown, committed: outcome(Committed), aborted: outcome(Aborted),
+		duration: duration, replaced: replaced, unknown: unknown, retries: retries, again: again,
+		committed: outcome(Committed), aborted: outcome(Aborted),
 	}, nil
 }
 
@@ -45,3 +69,6 @@ func (m *metrics) cycle(ctx context.Context, res *Result) {
 	}
 	m.duration.Record(ctx, res.Elapsed.Seconds(), option)
 }
+
+// retry counts one more try.
+func (m *metrics) retry(ctx context.Context, what retry) { m.retries.Add(ctx, 1, m.again[what]) }

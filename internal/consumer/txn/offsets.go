@@ -40,6 +40,7 @@ func (a *attempt) patiently(ctx context.Context, request func(context.Context) e
 		if err == nil || ctx.Err() != nil || isKafka(err) && !isBusy(err) {
 			return cause(ctx, err)
 		}
+		a.ring.metrics.retry(ctx, retryOffsets)
 		if waitErr := b.wait(ctx); waitErr != nil {
 			return fmt.Errorf("%w: %w", waitErr, err)
 		}

@@ -44,6 +44,7 @@ func (a *attempt) resolve(ctx context.Context) (finding, error) {
 			a.ring.cfg.Logger.WarnContext(ctx, "outcome of a commit cycle not known yet",
 				slog.String("transactional_id", a.slot.txID), slog.Uint64("cid", a.cid), slog.Any("error", err))
 		}
+		a.ring.metrics.retry(ctx, retryResolve)
 		if waitErr := b.wait(ctx); waitErr != nil {
 			return finding{}, fmt.Errorf("%w: %w: %w", ErrUndecided, waitErr, err)
 		}
