@@ -312,6 +312,9 @@ func (s *Store) Unfinished(start int64) ([]Unfinished, error) {
 		if err != nil {
 			return fmt.Errorf("read journal %s: %w", key, err)
 		}
+		if len(frames) == 0 {
+			return fmt.Errorf("read journal %s: it is empty", key)
+		}
 		if a, ok := frames[0].Fact.(*fact.Accepted); ok && a.Origin.Offset < start {
 			out = append(out, Unfinished{TurnID: a.TurnID, SessionID: a.SessionID, Offset: a.Origin.Offset, At: a.At})
 		}
