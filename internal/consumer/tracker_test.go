@@ -122,7 +122,9 @@ func TestTracker_AgreesWithTheModel(t *testing.T) {
 			open = open[n:]
 			checkAgainst(t, seed, m, next, done)
 			if rnd.IntN(8) == 0 { // Restart: what is neither below next nor in a range comes again.
-				tr = newTracker(next, done)
+				pos, err := decodePosition(inputPosition{Partitions: 1, Next: next, Done: done}.encode())
+				must(t, err)
+				tr = newTracker(pos.Next, pos.Done)
 				open = nil
 				at = slices.IndexFunc(m.exists, func(o int64) bool { return o >= next })
 				if at < 0 {

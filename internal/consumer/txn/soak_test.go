@@ -2,6 +2,7 @@ package txn
 
 import (
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,8 @@ import (
 )
 
 // TestRing_TellsTheTruthUnderRandomFaults commits many cycles while requests fail, connections break, and leaders and
-// coordinators move. Each cycle that was reported committed must be visible once, each that was not, never.
+// coordinators move. Each cycle that was reported committed must be visible once, each that was not, never. LATHE_TEST_SEED runs one
+// again.
 func TestRing_TellsTheTruthUnderRandomFaults(t *testing.T) {
 	t.Parallel()
 	cycles := 300
@@ -31,7 +33,12 @@ func TestRing_TellsTheTruthUnderRandomFaults(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
+			if given := os.Getenv("LATHE_TEST_SEED"); given != "" {
+				var err error
+				seed, err = strconv.ParseUint(given, 10, 64)
+				must(t, err)
+			}
+			t.Logf("replay: LATHE_TEST_SEED=%d", seed)
 			synctest.Test(t, func(t *testing.T) {
 				soak(t, newFake(t, tc.brokers, tc.version), rand.New(rand.NewPCG(seed, 0)), cycles)
 			})
@@ -86,38 +93,75 @@ func soak(t *testing.T, f *fake, random *rand.Rand, cycles int) {
 	f.requireOnce(want...)
 }
 
-// disturb breaks something in every third cycle, and returns how to mend it.
+// soakErrors are the errors of each request that pass by themselves or with a new producer.
+var soakErrors = map[kmsg.Key][]*kerr.Error{
+	kmsg.Produce: {
+		kerr.NotEnoughReplicas, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.ConcurrentTransactions, kerr.MessageTooLarge,
+		kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerIDMapping, kerr.NotEnoughReplicasAfterAppend,
+		kerr.TransactionAbortable, kerr.NotLeaderForPartition, kerr.KafkaStorageError, kerr.RequestTimedOut, kerr.RecordListTooLarge,
+		kerr.InvalidRecord, kerr.CorruptMessage, kerr.UnknownTopicOrPartition, kerr.TopicAuthorizationFailed, kerr.UnknownServerError,
+		kerr.ProducerFenced, kerr.TransactionalIDAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+	},
+	kmsg.TxnOffsetCommit: {
+		kerr.ConcurrentTransactions, kerr.RequestTimedOut, kerr.IllegalGeneration, kerr.NotCoordinator, kerr.UnknownServerError,
+		kerr.StaleMemberEpoch, kerr.InvalidProducerEpoch, kerr.RebalanceInProgress, kerr.UnknownMemberID, kerr.GroupIDNotFound,
+		kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.TransactionAbortable,
+		kerr.GroupAuthorizationFailed, kerr.UnknownTopicID, kerr.UnknownTopicOrPartition, kerr.ProducerFenced, kerr.OffsetMetadataTooLarge,
+	},
+	kmsg.EndTxn: {
+		kerr.UnknownServerError, kerr.ConcurrentTransactions, kerr.TransactionAbortable, kerr.NotCoordinator, kerr.ProducerFenced,
+		kerr.InvalidTxnState, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.RequestTimedOut, kerr.InvalidProducerEpoch,
+		kerr.InvalidProducerIDMapping, kerr.TransactionalIDAuthorizationFailed,
+	},
+	kmsg.AddPartitionsToTxn: {
+		kerr.ConcurrentTransactions, kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.TransactionAbortable, kerr.InvalidTxnState,
+		kerr.InvalidProducerIDMapping, kerr.ProducerFenced, kerr.TopicAuthorizationFailed, kerr.UnknownTopicOrPartition, kerr.UnknownServerError,
+	},
+	kmsg.AddOffsetsToTxn: {
+		kerr.ConcurrentTransactions, kerr.NotCoordinator, kerr.CoordinatorNotAvailable, kerr.InvalidTxnState, kerr.TransactionAbortable,
+		kerr.ProducerFenced, kerr.GroupAuthorizationFailed, kerr.UnknownServerError,
+	},
+	kmsg.InitProducerID:  {kerr.ConcurrentTransactions, kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.RequestTimedOut, kerr.UnknownServerError},
+	kmsg.OffsetFetch:     {kerr.UnstableOffsetCommit, kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.UnknownServerError},
+	kmsg.FindCoordinator: {kerr.CoordinatorNotAvailable, kerr.UnknownServerError},
+}
+
+// disturb breaks something in two of five cycles, and returns how to mend it: requests are refused before they are carried out, carried
+// out without an answer, or never come to be, at any step of the cycle and of what follows one that failed.
 func (f *fake) disturb(random *rand.Rand) func() {
-	fault := func(key kmsg.Key, errs ...*kerr.Error) func() {
-		h := f.cluster.Fault(kfake.Fault{Keys: keys(key), Err: errs[random.IntN(len(errs))], Count: 1 + random.IntN(3)})
-		return h.Remove
+	steps := []kmsg.Key{
+		kmsg.Produce, kmsg.TxnOffsetCommit, kmsg.EndTxn, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.InitProducerID, kmsg.OffsetFetch,
+		kmsg.FindCoordinator,
+	}
+	fault := func(key kmsg.Key) func() {
+		errs := soakErrors[key]
+		one := kfake.Fault{Keys: keys(key), Err: errs[random.IntN(len(errs))], Count: 1 + random.IntN(3)}
+		if key == kmsg.Produce || key == kmsg.TxnOffsetCommit {
+			if random.IntN(2) == 0 {
+				one.Partitions = []int32{int32(random.IntN(bedPartitions))}
+			}
+		}
+		return f.cluster.Fault(one).Remove
 	}
 	wire := func(key kmsg.Key) func() {
 		f.wires.breakAt(key, []cut{cutRequest, cutAnswer}[random.IntN(2)])
 		return func() { f.wires.mend() }
 	}
-	switch random.IntN(30) {
-	case 0:
-		return fault(kmsg.Produce, kerr.NotEnoughReplicas, kerr.InvalidProducerEpoch, kerr.InvalidTxnState,
-			kerr.ConcurrentTransactions, kerr.MessageTooLarge, kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID,
-			kerr.NotEnoughReplicasAfterAppend, kerr.TransactionAbortable, kerr.NotLeaderForPartition)
-	case 1:
-		return fault(kmsg.TxnOffsetCommit, kerr.ConcurrentTransactions, kerr.RequestTimedOut, kerr.IllegalGeneration,
-			kerr.NotCoordinator, kerr.UnknownServerError, kerr.StaleMemberEpoch, kerr.InvalidProducerEpoch)
-	case 2:
-		return fault(kmsg.EndTxn, kerr.UnknownServerError, kerr.ConcurrentTransactions, kerr.TransactionAbortable,
-			kerr.NotCoordinator, kerr.ProducerFenced, kerr.InvalidTxnState)
+	switch random.IntN(20) {
+	case 0, 1:
+		return fault(steps[random.IntN(len(steps))])
+	case 2: // What goes wrong after an end whose answer was lost.
+		undo, again := wire(kmsg.EndTxn), fault(steps[4+random.IntN(4)])
+		return func() { undo(); again() }
 	case 3:
-		return wire(kmsg.Produce)
+		return wire(steps[random.IntN(5)])
 	case 4:
-		return wire(kmsg.TxnOffsetCommit)
-	case 5, 6:
 		return wire(kmsg.EndTxn)
-	case 7:
+	case 5:
 		f.cluster.RehashCoordinators()
-	case 8:
+	case 6:
 		f.cluster.ShufflePartitionLeaders()
-	case 9:
+	case 7:
 		// The commit itself is done, only its answer says otherwise, and the client's second try with it.
 		f.wires.breakAt(kmsg.EndTxn, cutAnswer)
 		h := f.cluster.Fault(kfake.Fault{Keys: keys(kmsg.EndTxn), Count: -1, When: func(kmsg.Request) bool {
