@@ -71,7 +71,7 @@ func (c *chaos) step() {
 }
 
 // raise starts a process: a new one or one that was there before, on its disk or, once in a while, on an empty one.
-func (c *chaos) raise() *metaProcess {
+func (c *chaos) raise() {
 	instance := "pod-" + strconv.Itoa(c.random.IntN(4))
 	for _, p := range c.live {
 		if p.instance == instance {
@@ -82,7 +82,7 @@ func (c *chaos) raise() *metaProcess {
 	if delete(c.disks, instance); disk == nil || c.random.IntN(5) == 0 {
 		disk = vfs.NewCrashableMem()
 	}
-	return c.start(instance, disk)
+	c.start(instance, disk)
 }
 
 // reap lets go of processes that have ended by themselves, as those do that find their transactional ids fenced again and again.

@@ -305,7 +305,7 @@ func (w *metaWires) sever(on bool) {
 	w.conns = map[*metaWire]bool{}
 	w.mu.Unlock()
 	for c := range conns {
-		c.Conn.Close()
+		c.Close()
 	}
 }
 

@@ -323,7 +323,7 @@ func (b *metaBed) compare(got, want *outcome, in *metaInputs) (indeterminate int
 	b.t.Helper()
 	b.same("the dead letters", got.letters, want.letters)
 	b.same("the rejected turns", got.rejected, want.rejected)
-	b.same("the keys of the state", looseless(got.keys, in), looseless(want.keys, in))
+	b.same("the keys of the state", looseless(got.keys), looseless(want.keys))
 	for id := range in.turns {
 		if len(got.turns[id]) == 0 {
 			b.t.Errorf("turn %s is lost", id)
@@ -356,7 +356,7 @@ func (b *metaBed) compare(got, want *outcome, in *metaInputs) (indeterminate int
 }
 
 // looseless leaves out what a cancel that may come too late leaves in the state or not.
-func looseless(keys []string, in *metaInputs) []string {
+func looseless(keys []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(k string) bool {
 		return strings.Contains(k, "-dragging") && !strings.Contains(k, " t")
 	})

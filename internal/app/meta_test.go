@@ -33,7 +33,7 @@ func TestWorker_SaysTheSameWhateverHappens(t *testing.T) {
 	for _, seed := range metaSeeds(t) {
 		worlds[seed/seedsPerWorld] = append(worlds[seed/seedsPerWorld], seed)
 	}
-	t.Run("worlds", func(t *testing.T) { //nolint:paralleltest // The totals come after it.
+	t.Run("worlds", func(t *testing.T) {
 		for _, world := range slices.Sorted(maps.Keys(worlds)) {
 			t.Run(strconv.FormatUint(world, 10), func(t *testing.T) {
 				t.Parallel()
