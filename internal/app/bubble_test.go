@@ -64,10 +64,10 @@ func newBubble(t *testing.T, manifest string, models *providers) *bubble {
 	return b
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

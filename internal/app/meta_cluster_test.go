@@ -29,13 +29,6 @@ import (
 	"github.com/lathe-run/lathe/schemas"
 )
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
-
 // metaMurmur2 is the partition of a key, as the producers choose it.
 func metaMurmur2(key string) int32 {
 	p := kgo.StickyKeyPartitioner(nil).ForTopic("")

@@ -95,11 +95,11 @@ type partition struct {
 		committed int64
 	}
 
-	// paused says that nothing is fetched; pausing is held while that changes. held keeps it so for a while; fetchAgain says for how
+	// paused says that nothing is fetched; pausing is held while that changes. heldOff keeps it so for a while; fetchAgain says for how
 	// long, and is only used by the poll goroutine.
-	paused, held atomic.Bool
-	fetchAgain   backoff
-	pausing      sync.Mutex
+	paused, heldOff atomic.Bool
+	fetchAgain      backoff
+	pausing         sync.Mutex
 }
 
 // committed is what the group had for a partition when it was assigned.

@@ -61,7 +61,7 @@ func recordBytes(r *kgo.Record) int64 {
 func (p *partition) syncPause() {
 	p.pausing.Lock()
 	defer p.pausing.Unlock()
-	if p.is() != stateRunning || p.held.Load() {
+	if p.is() != stateRunning || p.heldOff.Load() {
 		return // Who changed the state, or holds it, decides.
 	}
 	limit := p.w.backlogLimit()

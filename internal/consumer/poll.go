@@ -230,7 +230,7 @@ const (
 
 // holdFetch fetches nothing for the partition for a while. Only the poll goroutine calls it.
 func (w *Worker) holdFetch(p *partition) {
-	if !p.held.CompareAndSwap(false, true) {
+	if !p.heldOff.CompareAndSwap(false, true) {
 		return
 	}
 	w.metrics.retry(p.ctx, retryFetch)
@@ -238,7 +238,7 @@ func (w *Worker) holdFetch(p *partition) {
 	d := p.fetchAgain.step()
 	w.wg.Go(func() {
 		err := sleep(p.intake, d)
-		p.held.Store(false)
+		p.heldOff.Store(false)
 		if err == nil {
 			p.syncPause()
 		}

@@ -51,7 +51,7 @@ func FuzzState(f *testing.F) {
 		turns, err := s.Unfinished(0)
 		if err == nil {
 			for _, u := range turns {
-				if j, err := s.Resume(u.TurnID); err == nil && j != nil {
+				if j, err := s.Resume(u.TurnID, ThriftNone, nil); err == nil && j != nil {
 					j.Close()
 				}
 			}
