@@ -60,7 +60,7 @@ func (b *bed) client(opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-func (b *bed) createTopic(topic string, partitions int32, replicas int16) [16]byte {
+func (b *bed) createTopic(topic string, partitions int32, replicas int16) [16]byte { //nolint:unparam // Tests with the tag kafka give other numbers.
 	b.t.Helper()
 	made, err := b.admin.CreateTopic(b.t.Context(), partitions, replicas, nil, topic)
 	must(b.t, err)

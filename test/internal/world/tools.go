@@ -55,10 +55,11 @@ func Instant(*tools.Context, *World, Arguments) error { return nil }
 
 // Noise is text that does not compress well.
 func Noise(n int) string {
+	const letters = "abcdefghijklmnopqrstuvwxyz"
 	out := make([]byte, n)
 	r := rand.New(rand.NewPCG(1, uint64(n))) //nolint:gosec // It is no secret, and must be the same each time.
 	for i := range out {
-		out[i] = byte('a' + r.IntN(26))
+		out[i] = letters[r.IntN(len(letters))]
 	}
 	return string(out)
 }
