@@ -186,7 +186,7 @@ func (b *metaBed) start(instance string, disk *vfs.MemFS) *metaProcess {
 		ToolEncoder: encoder, TurnEncoder: encoder, RecordBytes: valueBudget(b.settings), Now: time.Now,
 	})
 	must(b.t, err)
-	p.store, err = statestore.Open(statestore.Config{Dir: "state", FS: disk, RecordBytes: valueBudget(b.settings)})
+	p.store, err = statestore.Open(statestore.Config{Dir: "state", FS: disk, RecordBytes: valueBudget(b.settings), Age: dedupe.Age})
 	must(b.t, err)
 	p.worker, err = consumer.New(consumer.Config{
 		Turns: b.turns, Changelog: b.changelog, DeadLetters: b.letters, Outputs: []consumer.Topic{b.toolEvents, b.turnEvents},
@@ -194,7 +194,7 @@ func (b *metaBed) start(instance string, disk *vfs.MemFS) *metaProcess {
 		SessionTimeout: 3 * time.Second, HeartbeatInterval: 300 * time.Millisecond,
 		Txn: txn.Config{App: "meta", Instance: instance, Incarnation: rand.Uint64(), TransactionVersion: b.version, Timeout: 5 * time.Second},
 	}, consumer.Deps{
-		Handler: &handler{engine: p.engine, codec: codec, telemetry: NoTelemetry(), group: "meta", logger: logger},
+		Handler: newHandler(p.engine, codec, NoTelemetry(), "meta", logger),
 		Decoder: schemas.NewDecoder(schemas.DecoderOptions{}), Store: p.store, Logger: logger,
 		NewClient: func(opts ...kgo.Opt) (*kgo.Client, error) { return b.newClient(p.wires, opts...) },
 	})

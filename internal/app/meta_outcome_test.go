@@ -148,6 +148,7 @@ func (b *metaBed) bury() {
 	}
 	described, err := b.admin.DescribeGroups(b.t.Context(), "meta")
 	must(b.t, err)
+	b.watch.note(fmt.Sprintf("group %s, members %d", described["meta"].State, len(described["meta"].Members)))
 	for _, m := range described["meta"].Members {
 		if alive[m.MemberID] {
 			continue
@@ -292,6 +293,12 @@ func (w *metaWatch) clean(process string) bool {
 	return w.unclean[process] == ""
 }
 
+func (w *metaWatch) uncleans() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.unclean)
+}
+
 func (w *metaWatch) allClean() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -317,8 +324,8 @@ func (b *metaBed) folded() map[int32]map[string]string {
 // hashes stand at the end of what the model says.
 var hashes = regexp.MustCompile(`#[0-9a-f]{8}`)
 
-// compare reports what differs from the run that nothing disturbed. From a turn on that has an indeterminate call, and there is
-// none in the other run, only the shape of its session is compared: what the model hears is another story.
+// compare reports what differs from the run that nothing disturbed. From a turn on that has an indeterminate call or was given up
+// as a crash loop, which no turn of the other run is, only the shape of its session is compared: what the model hears is another story.
 func (b *metaBed) compare(got, want *outcome, in *metaInputs) (indeterminate int) {
 	b.t.Helper()
 	b.same("the dead letters", got.letters, want.letters)
@@ -341,7 +348,7 @@ func (b *metaBed) compare(got, want *outcome, in *metaInputs) (indeterminate int
 				b.loosely(id, got.raw[id])
 				continue
 			}
-			if has(got.raw[id], schemas.StatusIndeterminate) {
+			if b.crashLoop(id, got.raw[id]) || has(got.raw[id], schemas.StatusIndeterminate) {
 				indeterminate++
 				tainted = true
 				continue
@@ -353,6 +360,19 @@ func (b *metaBed) compare(got, want *outcome, in *metaInputs) (indeterminate int
 		}
 	}
 	return indeterminate
+}
+
+// crashLoop reports whether a turn was given up because its workers ended too often while it ran, which has to be so.
+func (b *metaBed) crashLoop(id string, events []metaEvent) bool {
+	b.t.Helper()
+	end := events[len(events)-1]
+	if end.Fields["code"] != string(schemas.CodeCrashLoop) {
+		return false
+	}
+	if n := b.watch.uncleans(); n < 3 {
+		b.t.Errorf("turn %s ended as a crash loop though only %d workers did", id, n)
+	}
+	return true
 }
 
 // looseless leaves out what a cancel that may come too late leaves in the state or not.

@@ -206,6 +206,7 @@ func metaFiles(t *testing.T) (*Settings, *Manifest) {
 
 // metaEngine binds the agents to the tools of a process and to the model of the test.
 func metaEngine(s *Settings, m *Manifest, process string, ledger *metaLedger, p *pace, deps EngineDeps) (*Engine, error) {
+	deps.Now = time.Now
 	attempts := &attemptCounter{seen: map[string]int{}}
 	model := llm.NewScripted(func(req *fact.Request) (*fact.Response, error) {
 		<-time.After(p.delay())
