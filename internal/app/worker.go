@@ -185,7 +185,7 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 	if err != nil {
 		return nil, err
 	}
-	w.onClose(func(context.Context) error { return store.Close() })
+	w.onClose(func(ctx context.Context) error { return closeStore(ctx, store) })
 	if err := w.status.open(ctx, w, registry); err != nil {
 		return nil, err
 	}
@@ -197,6 +197,18 @@ func (w *worker) consumer(ctx context.Context, opts RunOptions) (*consumer.Worke
 	}
 	opts.Consumer(&deps)
 	return consumer.New(consumerConfig(s, w.instance, w.incarnation, w.topics, w.caps), deps)
+}
+
+// closeStore closes the store, bounded by ctx: a disk that takes no more writes must not keep the process from ending.
+func closeStore(ctx context.Context, store *statestore.Store) error {
+	closed := make(chan error, 1)
+	go func() { closed <- store.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("close state store: %w", context.Cause(ctx))
+	}
 }
 
 func (w *worker) codec(ctx context.Context, registry *kafka.Registry, now func() time.Time) (*dedupe.Codec, error) {

@@ -115,11 +115,11 @@ func (p *Partition) NextNote(class byte, before time.Time, after Note) (n Note, 
 	}
 	it, err := p.store.db.NewIter(opts)
 	if err != nil {
-		return n, false, fmt.Errorf("read the notes of partition %d: %w", p.id, err)
+		return n, false, fmt.Errorf("read the notes of partition %d: %w", p.id, p.store.fault.read(err))
 	}
 	defer func() {
 		if cerr := it.Close(); cerr != nil && err == nil {
-			err = fmt.Errorf("read the notes of partition %d: %w", p.id, cerr)
+			err = fmt.Errorf("read the notes of partition %d: %w", p.id, p.store.fault.read(cerr))
 		}
 	}()
 	if !it.First() {
@@ -127,7 +127,7 @@ func (p *Partition) NextNote(class byte, before time.Time, after Note) (n Note, 
 	}
 	value, err := it.ValueAndErr()
 	if err != nil {
-		return n, false, fmt.Errorf("read the notes of partition %d: %w", p.id, err)
+		return n, false, fmt.Errorf("read the notes of partition %d: %w", p.id, p.store.fault.read(err))
 	}
 	if n.Names, err = parseNames(value); err != nil {
 		return n, false, fmt.Errorf("read note %x: %w", it.Key(), err)

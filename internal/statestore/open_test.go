@@ -1,11 +1,13 @@
 package statestore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +18,12 @@ import (
 // filled returns a file system with a closed store that holds a hundred keys, in a table and in the log.
 func filled(t *testing.T) *vfs.MemFS {
 	t.Helper()
+	return filledAndFlushed(t, 50)
+}
+
+// filledAndFlushed is the same with a table for each so many keys.
+func filledAndFlushed(t *testing.T, each int) *vfs.MemFS {
+	t.Helper()
 	fs := vfs.NewMem()
 	s, err := Open(Config{Dir: "state", FS: fs})
 	if err != nil {
@@ -25,7 +33,7 @@ func filled(t *testing.T) *vfs.MemFS {
 		if err := s.Restore(1, []Record{{Key: fmt.Sprint("k", i), Value: stored("v")}}, position(int64(i))); err != nil {
 			t.Fatalf("Restore: %v", err)
 		}
-		if i == 50 {
+		if i%each == each-1 && i < 99 {
 			if err := s.db.Flush(); err != nil {
 				t.Fatalf("Flush: %v", err)
 			}
@@ -85,11 +93,24 @@ func TestOpen_LeavesADirectoryAloneThatAnotherHasOpen(t *testing.T) {
 
 func TestOpen_MovesDamagedFilesAsideAndStartsEmpty(t *testing.T) {
 	t.Parallel()
-	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.manifest", "marker.format-version"} {
-		t.Run(prefix, func(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		damage func(t *testing.T, fs *vfs.MemFS, part string)
+		part   string
+	}{
+		{"MANIFEST overwritten", overwrite, "MANIFEST-"},
+		{"OPTIONS overwritten", overwrite, "OPTIONS-"},
+		{"the manifest's marker names nothing", overwrite, "marker.manifest"},
+		{"the format's marker names nothing", overwrite, "marker.format-version"},
+		{"the manifest's marker missing, as CURRENT was once", remove, "marker.manifest"},
+		{"MANIFEST missing", remove, "MANIFEST-0"},
+		{"a table missing", remove, ".sst"},
+		{"the last process found damage", mark, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			fs := filled(t)
-			overwrite(t, fs, prefix)
+			tc.damage(t, fs, tc.part)
 			s := openStore(t, Config{FS: fs})
 			if n := len(committedState(t, s, 1)); n != 0 {
 				t.Errorf("the new store has %d keys", n)
@@ -107,8 +128,59 @@ func TestOpen_MovesDamagedFilesAsideAndStartsEmpty(t *testing.T) {
 	}
 }
 
+// find returns the first file of the store whose name holds the part.
+func find(t *testing.T, fs vfs.FS, part string) string {
+	t.Helper()
+	names, err := fs.List("state")
+	if err != nil {
+		t.Fatalf("List: %v", err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if strings.Contains(name, part) {
+			return path.Join("state", name)
+		}
+	}
+	t.Fatalf("no file %s among %q", part, names)
+	return ""
+}
+
+func mark(t *testing.T, fs *vfs.MemFS, _ string) {
+	t.Helper()
+	if err := markDamaged(Config{Dir: "state", FS: fs}, errDamaged); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, fs *vfs.MemFS, part string) {
+	t.Helper()
+	if err := fs.Remove(find(t, fs, part)); err != nil {
+		t.Fatalf("Remove: %v", err)
+	}
+}
+
+// truncate cuts a file.
+func truncate(t *testing.T, fs *vfs.MemFS, name string, length int) {
+	t.Helper()
+	data, err := fs.UnsafeGetFileDataBuffer(name)
+	if err != nil {
+		t.Fatalf("read %s: %v", name, err)
+	}
+	kept := bytes.Clone(data[:length])
+	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatalf("Create: %v", err)
+	}
+	if _, err := f.Write(kept); err != nil {
+		t.Fatalf("Write: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+}
+
 // overwrite damages the file with the prefix: for a marker, whose content is its name, it makes one that names nothing.
-func overwrite(t *testing.T, fs vfs.FS, prefix string) {
+func overwrite(t *testing.T, fs *vfs.MemFS, prefix string) {
 	t.Helper()
 	names, err := fs.List("state")
 	if err != nil {
@@ -142,17 +214,11 @@ func overwrite(t *testing.T, fs vfs.FS, prefix string) {
 
 func asides(t *testing.T, fs vfs.FS) []string {
 	t.Helper()
-	names, err := fs.List("")
+	names, err := fs.List("state")
 	if err != nil {
 		t.Fatalf("List: %v", err)
 	}
-	var out []string
-	for _, name := range names {
-		if strings.HasPrefix(name, "state.damaged-") {
-			out = append(out, name)
-		}
-	}
-	return out
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, asidePrefix) })
 }
 
 // refusing is a file system that refuses to open files for a reason of the machine's.
@@ -169,10 +235,10 @@ func (fs refusing) Create(name string, _ vfs.DiskWriteCategory) (vfs.File, error
 	return nil, &os.PathError{Op: "open", Path: name, Err: fs.err}
 }
 
-// A full disk or a lack of rights says nothing about the files: the state stays where it is.
+// A lack of rights says nothing about the files: the state stays where it is.
 func TestOpen_KeepsTheFilesWhenTheMachineRefusesThem(t *testing.T) {
 	t.Parallel()
-	for _, cause := range []error{os.ErrPermission, syscall.EACCES, syscall.ENOSPC, syscall.EMFILE, syscall.EROFS} {
+	for _, cause := range []error{os.ErrPermission, syscall.EACCES, syscall.EMFILE, syscall.EROFS} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			t.Parallel()
 			fs := filled(t)

@@ -64,7 +64,7 @@ func (s *Store) Position(partition int32) (Position, bool, error) {
 		return Position{}, false, nil
 	}
 	if err != nil {
-		return Position{}, false, fmt.Errorf("read position of partition %d: %w", partition, err)
+		return Position{}, false, fmt.Errorf("read position of partition %d: %w", partition, s.fault.read(err))
 	}
 	p, err := decodePosition(v)
 	if err := errors.Join(err, closer.Close()); err != nil {

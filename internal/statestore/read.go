@@ -124,7 +124,7 @@ func (s *Store) get(partition int32, key string) ([]byte, bool, error) {
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read %q of partition %d: %w", key, partition, err)
+		return nil, false, fmt.Errorf("read %q of partition %d: %w", key, partition, s.fault.read(err))
 	}
 	out := bytes.Clone(v)
 	if err := closer.Close(); err != nil {
@@ -140,7 +140,7 @@ func (s *Store) has(partition int32, key string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, err)
+		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, s.fault.read(err))
 	}
 	if err := closer.Close(); err != nil {
 		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, err)
@@ -153,11 +153,11 @@ func (s *Store) scan(partition int32, prefix string, visit func(key string, valu
 	lower := stateKey(partition, prefix)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: prefixEnd(lower), UseL6Filters: true})
 	if err != nil {
-		return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, err)
+		return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, s.fault.read(err))
 	}
 	defer func() {
 		if cerr := it.Close(); cerr != nil && err == nil {
-			err = fmt.Errorf("scan %q of partition %d: %w", prefix, partition, cerr)
+			err = fmt.Errorf("scan %q of partition %d: %w", prefix, partition, s.fault.read(cerr))
 		}
 	}()
 	first := it.First
@@ -167,11 +167,14 @@ func (s *Store) scan(partition int32, prefix string, visit func(key string, valu
 	for ok := first(); ok; ok = it.Next() {
 		v, verr := it.ValueAndErr()
 		if verr != nil {
-			return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, verr)
+			return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, s.fault.read(verr))
 		}
 		if err := visit(string(it.Key()[5:]), v); err != nil {
 			return err
 		}
+	}
+	if err := it.Error(); err != nil { // What could not be read must not look like what is not there.
+		return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, s.fault.read(err))
 	}
 	return done()
 }
@@ -181,17 +184,17 @@ func (s *Store) scanBack(partition int32, prefix string, visit func(key string, 
 	lower := stateKey(partition, prefix)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: prefixEnd(lower)})
 	if err != nil {
-		return fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, err)
+		return fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, s.fault.read(err))
 	}
 	defer func() {
 		if cerr := it.Close(); cerr != nil && err == nil {
-			err = fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, cerr)
+			err = fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, s.fault.read(cerr))
 		}
 	}()
 	for ok := it.Last(); ok; ok = it.Prev() {
 		v, verr := it.ValueAndErr()
 		if verr != nil {
-			return fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, verr)
+			return fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, s.fault.read(verr))
 		}
 		if more, err := visit(string(it.Key()[5:]), v); err != nil || !more {
 			return err

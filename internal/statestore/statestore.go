@@ -52,9 +52,6 @@ type Config struct {
 	FS vfs.FS
 	// Logger takes what Pebble has to say.
 	Logger *slog.Logger
-	// Corrupt is called, at most once per event and never concurrently with a method of the store it came from, when Pebble
-	// finds its files damaged.
-	Corrupt func(error)
 }
 
 func (c Config) withDefaults() Config {
@@ -79,32 +76,21 @@ func (c Config) withDefaults() Config {
 
 // Store is one Pebble database for all partitions of a process. It is safe for concurrent use.
 type Store struct {
-	db   *pebble.DB
-	lock *pebble.Lock
-	cfg  Config
+	db    *pebble.DB
+	lock  *pebble.Lock
+	cfg   Config
+	disk  *disk
+	fault *fault
 }
 
-// Open opens the store, restoring what its log holds. A directory that another process has open gives ErrLocked; one whose
-// files are damaged is moved aside, since the changelog has everything, and an empty store is opened.
+// Open opens the store, restoring what its log holds. A directory that another process has open gives ErrLocked and is left
+// as it is. One whose files are damaged, or were found damaged by the last process, is emptied into a folder of its own, since
+// the changelog has everything; so is the state given up when the disk is so full that it cannot even be opened.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Formats.validate(); err != nil {
 		return nil, err
 	}
-	s, err := open(cfg)
-	if err == nil || !errors.Is(err, errDamaged) {
-		return s, err
-	}
-	aside, moveErr := quarantine(cfg.FS, cfg.Dir)
-	if moveErr != nil {
-		return nil, errors.Join(err, moveErr)
-	}
-	logQuarantine(cfg.Logger, err, aside)
-	return open(cfg)
-}
-
-// open takes the directory's lock first, so that a second process and a damaged file are told apart for certain.
-func open(cfg Config) (*Store, error) {
 	if err := cfg.FS.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
@@ -112,14 +98,52 @@ func open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := pebble.Open(cfg.Dir, pebbleOptions(cfg, lock))
+	s, err := openOrRepair(cfg, lock)
+	if err != nil {
+		return nil, fmt.Errorf("open state store in %s: %w", cfg.Dir, errors.Join(err, lock.Close()))
+	}
+	return s, nil
+}
+
+// openOrRepair tries again after each repair there is. Every repair makes the directory smaller, so it ends.
+func openOrRepair(cfg Config, lock *pebble.Lock) (*Store, error) {
+	s, err := open(cfg, lock)
+	for _, repair := range []func(Config, error) (bool, error){setAside, dropAsides, dropState} {
+		if err == nil {
+			return s, nil
+		}
+		done, repairErr := repair(cfg, err)
+		if repairErr != nil {
+			return nil, errors.Join(err, repairErr)
+		}
+		if done {
+			s, err = open(cfg, lock)
+		}
+	}
+	return s, err
+}
+
+// open opens what is there. The directory's lock is held, so that a second process and a damaged file are told apart for
+// certain.
+func open(cfg Config, lock *pebble.Lock) (*Store, error) {
+	if err := checkFiles(cfg); err != nil {
+		return nil, err
+	}
+	n, err := loadLedger(cfg)
+	if err != nil {
+		return nil, err
+	}
+	f := newFault(cfg)
+	d := &disk{FS: cfg.FS, fault: f, notes: n}
+	db, err := pebble.Open(cfg.Dir, pebbleOptions(cfg, d, lock, f))
 	if err != nil {
 		if !refused(err) {
 			err = fmt.Errorf("%w: %w", errDamaged, err)
 		}
-		return nil, fmt.Errorf("open state store in %s: %w", cfg.Dir, errors.Join(err, lock.Close()))
+		return nil, err
 	}
-	return &Store{db: db, lock: lock, cfg: cfg}, nil
+	d.live.Store(true)
+	return &Store{db: db, lock: lock, cfg: cfg, disk: d, fault: f}, nil
 }
 
 func lockDirectory(cfg Config) (*pebble.Lock, error) {
@@ -135,7 +159,14 @@ func lockDirectory(cfg Config) (*pebble.Lock, error) {
 
 // refused reports whether err says that the machine would not serve the files, which says nothing about what is in them.
 func refused(err error) bool {
-	for _, cause := range []error{os.ErrPermission, syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EROFS} {
+	return isFull(err) || isOneOf(err, os.ErrPermission, syscall.EMFILE, syscall.ENFILE, syscall.EROFS)
+}
+
+// isFull reports whether err says that there is no room.
+func isFull(err error) bool { return isOneOf(err, syscall.ENOSPC, syscall.EDQUOT) }
+
+func isOneOf(err error, causes ...error) bool {
+	for _, cause := range causes {
 		if errors.Is(err, cause) {
 			return true
 		}
@@ -144,13 +175,13 @@ func refused(err error) bool {
 }
 
 // diskFormat is the version of Pebble's own files. It only goes up, and a release whose Pebble does not know it cannot open them: it
-// moves them aside and restores. So it is raised a release after Pebble was, and not by an upgrade of the library.
+// sets them aside and restores. So it is raised a release after Pebble was, and not by an upgrade of the library.
 const diskFormat = pebble.FormatValueSeparation
 
-func pebbleOptions(cfg Config, lock *pebble.Lock) *pebble.Options {
+func pebbleOptions(cfg Config, d *disk, lock *pebble.Lock, f *fault) *pebble.Options {
 	opts := &pebble.Options{
 		CacheSize:                   cfg.CacheBytes,
-		FS:                          cfg.FS,
+		FS:                          d,
 		Comparer:                    comparer(),
 		Lock:                        lock,
 		FormatMajorVersion:          diskFormat,
@@ -161,8 +192,8 @@ func pebbleOptions(cfg Config, lock *pebble.Lock) *pebble.Options {
 		L0StopWritesThreshold:       48,
 		BytesPerSync:                512 << 10,
 		WALBytesPerSync:             512 << 10,
-		Logger:                      pebbleLogger{cfg.Logger},
-		EventListener:               corruptionListener(cfg),
+		Logger:                      pebbleLogger{cfg.Logger, f},
+		EventListener:               f.listener(),
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
@@ -173,8 +204,16 @@ func pebbleOptions(cfg Config, lock *pebble.Lock) *pebble.Options {
 	return opts
 }
 
-// Close flushes Pebble's log and closes it. Partitions must have been detached.
+// Close flushes Pebble's log and closes it. Partitions must have been detached. After a fault that left Pebble unusable, or with
+// writes that the disk does not take, it only lets go of the directory: the changelog has what was not flushed, and the process
+// has to end.
 func (s *Store) Close() error {
+	if s.fault.dead.Load() || s.disk.parked.Load() > 0 {
+		if err := s.lock.Close(); err != nil {
+			return fmt.Errorf("unlock the data directory: %w", err)
+		}
+		return nil
+	}
 	err := errors.Join(s.db.LogData(nil, pebble.Sync), s.db.Close(), s.lock.Close())
 	if err != nil {
 		return fmt.Errorf("close state store: %w", err)
@@ -189,3 +228,10 @@ func (s *Store) Sync() error {
 	}
 	return nil
 }
+
+// Failed is closed when the store cannot go on: its files are damaged, or the disk does not take what is written. The process
+// has to end then; the next Open repairs what can be repaired.
+func (s *Store) Failed() <-chan struct{} { return s.fault.failed }
+
+// Err says why the store cannot go on; nil while it can.
+func (s *Store) Err() error { return s.fault.cause() }

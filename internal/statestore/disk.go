@@ -1,0 +1,184 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// disk is the file system under a store that is in use. Pebble cannot live with a write that fails: from some it crashes the
+// process with a lock in the wrong state, so that nobody learns that the disk was full. Here such a write raises the fault, by
+// which the process ends in order, and does not return until it has succeeded after all.
+type disk struct {
+	vfs.FS
+
+	fault *fault
+	// live is set once the store is open: until then errors are returned, and Open deals with them.
+	live atomic.Bool
+	// parked counts the writes that wait.
+	parked atomic.Int32
+	notes  *ledger
+}
+
+// diskRetry is how often a write that failed is tried again while the process ends.
+const diskRetry = 100 * time.Millisecond
+
+// insist does what op does until it succeeds.
+func (d *disk) insist(op func() error) error {
+	err := op()
+	if err == nil || !d.live.Load() || errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist) || errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	d.parked.Add(1)
+	defer d.parked.Add(-1)
+	d.fault.raise(fmt.Errorf("%w: %w", ErrDisk, err))
+	tick := time.NewTicker(diskRetry)
+	defer tick.Stop()
+	for err != nil {
+		<-tick.C
+		err = op()
+	}
+	return nil
+}
+
+// file makes or opens a file, and looks after what is written to it.
+func (d *disk) file(name string, open func() (vfs.File, error)) (vfs.File, error) {
+	base := d.PathBase(name)
+	noted := ""
+	if isNoted(base) {
+		noted = base
+		d.notes.begin(base)
+	}
+	if strings.HasSuffix(base, logSuffix) { // Nothing is written to the log before this one any more.
+		if err := d.writeNote(name); err != nil {
+			return nil, err
+		}
+	}
+	var f vfs.File
+	err := d.insist(func() (err error) {
+		f, err = open()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &diskFile{File: f, disk: d, noted: noted}, nil
+}
+
+func (d *disk) writeNote(beside string) error {
+	return d.insist(func() error { return d.notes.write(d.FS, d.PathDir(beside)) })
+}
+
+// Create implements vfs.FS.
+func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return d.file(name, func() (vfs.File, error) { return d.FS.Create(name, category) })
+}
+
+// ReuseForWrite implements vfs.FS.
+func (d *disk) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	d.notes.end(d.PathBase(oldName))
+	return d.file(newName, func() (vfs.File, error) { return d.FS.ReuseForWrite(oldName, newName, category) })
+}
+
+// Remove implements vfs.FS.
+func (d *disk) Remove(name string) error {
+	d.notes.end(d.PathBase(name))
+	if strings.HasSuffix(name, logSuffix) {
+		if err := d.writeNote(name); err != nil {
+			return err
+		}
+	}
+	if err := d.FS.Remove(name); err != nil {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
+// OpenReadWrite implements vfs.FS.
+func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return d.file(name, func() (vfs.File, error) { return d.FS.OpenReadWrite(name, category, opts...) })
+}
+
+// OpenDir implements vfs.FS: a directory is opened to be synced.
+func (d *disk) OpenDir(name string) (vfs.File, error) {
+	f, err := d.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &diskFile{File: f, disk: d}, nil
+}
+
+// Link implements vfs.FS.
+func (d *disk) Link(oldName, newName string) error {
+	return d.insist(func() error { return d.FS.Link(oldName, newName) })
+}
+
+// Rename implements vfs.FS.
+func (d *disk) Rename(oldName, newName string) error {
+	return d.insist(func() error { return d.FS.Rename(oldName, newName) })
+}
+
+// MkdirAll implements vfs.FS.
+func (d *disk) MkdirAll(name string, perm os.FileMode) error {
+	return d.insist(func() error { return d.FS.MkdirAll(name, perm) })
+}
+
+// Unwrap implements vfs.FS.
+func (d *disk) Unwrap() vfs.FS { return d.FS }
+
+// diskFile is a file that is written to.
+type diskFile struct {
+	vfs.File
+
+	disk *disk
+	// noted is the file's name if what is written to it is noted.
+	noted string
+}
+
+// Write implements vfs.File. What was written of a part is not written again.
+func (f *diskFile) Write(p []byte) (int, error) {
+	if f.noted != "" { // Now, since the file system may change what it is given.
+		f.disk.notes.wrote(f.noted, p)
+	}
+	done := 0
+	err := f.disk.insist(func() error {
+		n, err := f.File.Write(p[done:])
+		done += n
+		return err
+	})
+	return done, err
+}
+
+// WriteAt implements vfs.File.
+func (f *diskFile) WriteAt(p []byte, at int64) (n int, err error) {
+	err = f.disk.insist(func() (err error) {
+		n, err = f.File.WriteAt(p, at)
+		return err
+	})
+	return n, err
+}
+
+// Preallocate implements vfs.File.
+func (f *diskFile) Preallocate(offset, length int64) error {
+	return f.disk.insist(func() error { return f.File.Preallocate(offset, length) })
+}
+
+// Sync implements vfs.File.
+func (f *diskFile) Sync() error { return f.disk.insist(f.File.Sync) }
+
+// SyncData implements vfs.File.
+func (f *diskFile) SyncData() error { return f.disk.insist(f.File.SyncData) }
+
+// SyncTo implements vfs.File.
+func (f *diskFile) SyncTo(length int64) (full bool, err error) {
+	err = f.disk.insist(func() (err error) {
+		full, err = f.File.SyncTo(length)
+		return err
+	})
+	return full, err
+}
