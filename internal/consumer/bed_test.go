@@ -173,6 +173,8 @@ type setup struct {
 	deps    Deps
 	handler *echo
 	fs      vfs.FS
+	dir     string
+	store   statestore.Config
 }
 
 // start starts a worker with a disk of its own, or the one given.
@@ -191,6 +193,7 @@ func (b *bed) start(changes ...func(*setup)) *process {
 		},
 		handler: &echo{topic: b.output.Name},
 		fs:      vfs.NewMem(),
+		dir:     "state",
 	}
 	if os.Getenv("VERBOSE") != "" {
 		s.deps.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -198,7 +201,8 @@ func (b *bed) start(changes ...func(*setup)) *process {
 	for _, change := range changes {
 		change(&s)
 	}
-	store, err := statestore.Open(statestore.Config{Dir: "state", FS: s.fs})
+	s.store.Dir, s.store.FS = s.dir, s.fs
+	store, err := statestore.Open(s.store)
 	must(b.t, err)
 	s.deps.Store = store
 	if s.deps.Handler == nil {

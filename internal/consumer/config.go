@@ -82,7 +82,8 @@ type Config struct {
 	// MaxDecompressBytes bounds one record batch, 64 MiB by default.
 	MaxDecompressBytes int
 
-	// RestoreParallel is how many partitions are restored at a time, 4 by default.
+	// RestoreParallel is how many partitions read their changelog at the same moment, 4 by default; the others take turns with
+	// them. Each holds one answer, RestoreFetchBytes, and about 2 MiB of it decompressed.
 	RestoreParallel int
 	// RestoreFetchBytes is how much of the changelog one request asks for, 2 MiB by default.
 	RestoreFetchBytes int32

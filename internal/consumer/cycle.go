@@ -332,9 +332,8 @@ func (c *committer) settle(ctx context.Context, shares []*share, res *txn.Result
 			continue
 		}
 		s.confirm(res)
-		l, _ := c.w.changelog.known(s.p.id)
 		settlements = append(settlements, statestore.Settlement{Batch: s.batch, Position: statestore.Position{
-			ChangelogID: c.w.cfg.Changelog.ID, ChangelogNext: s.p.changelogNext, LeaderEpoch: l.epoch,
+			ChangelogID: c.w.cfg.Changelog.ID, ChangelogNext: s.p.changelogNext, LeaderEpoch: c.w.changelogEpoch(s.p.id),
 			Incarnation: c.w.cfg.Txn.Incarnation, CID: res.CID, At: now,
 		}})
 	}

@@ -135,3 +135,43 @@ func (p *echoPartition) Cancel(_ context.Context, rec *Record) error {
 func (p *echoPartition) Rejected(rec *Record, reason *schemas.Error) []statestore.Output {
 	return []statestore.Output{{Topic: p.topic, Key: rec.Key, Value: []byte("rejected " + rec.Event.TurnID + " " + string(reason.Code)), Partition: -1}}
 }
+
+// forgetOften deletes what a session's earlier turn has left, so that the changelog has tombstones.
+func forgetOften(_ context.Context, a *Assignment, rec *Record) error {
+	err := a.State.Add(&statestore.Effect{Offset: statestore.NoOffset, Mutations: []statestore.Mutation{
+		{Op: statestore.OpSet, Key: "seen/" + rec.Event.TurnID, Value: []byte{statestore.Format}},
+	}})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrSuspended, err)
+	}
+	var old []string
+	if err := a.State.Scan("seen/", func(key string, _ []byte) error {
+		old = append(old, key)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("%w: %w", ErrSuspended, err)
+	}
+	e := &statestore.Effect{Offset: statestore.NoOffset}
+	for _, key := range old[:len(old)/2] {
+		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: key})
+	}
+	if err := a.State.Add(e); err != nil {
+		return fmt.Errorf("%w: %w", ErrSuspended, err)
+	}
+	return nil
+}
+
+// holdingTurn is an echo that holds one turn until it is released.
+func holdingTurn(id string, release <-chan struct{}) *echo {
+	return &echo{on: func(ctx context.Context, _ *Assignment, rec *Record) error {
+		if rec.Event.TurnID != id {
+			return nil
+		}
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrSuspended, context.Cause(ctx))
+		}
+	}}
+}

@@ -36,59 +36,6 @@ func TestWorker_HaltsWhenTheChangelogWasTruncated(t *testing.T) {
 	})
 }
 
-// TestWorker_TrustsItsDiskOnlyWhenCertain gives a worker the disk of an earlier one, under conditions that make it stale.
-func TestWorker_TrustsItsDiskOnlyWhenCertain(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name   string
-		wiped  bool
-		change func(f *fake, s *setup)
-	}{
-		{"nothing has changed", false, func(*fake, *setup) {}},
-		{"it is older than tombstones are kept", true, func(_ *fake, s *setup) { s.cfg.ChangelogDeleteRetention = time.Hour }},
-		{"the changelog was cut below it", true, func(f *fake, _ *setup) {
-			f.cluster.Control(func(req kmsg.Request) (kmsg.Response, error, bool) {
-				f.cluster.KeepControl()
-				r, ok := req.(*kmsg.OffsetForLeaderEpochRequest)
-				if !ok || r.Topics[0].Topic != f.changelog.Name {
-					return nil, nil, false //nolint:nilnil // The broker answers.
-				}
-				resp := r.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-				rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
-				rt.Topic = f.changelog.Name
-				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				rp.Partition, rp.EndOffset = r.Topics[0].Partitions[0].Partition, 1
-				rt.Partitions = append(rt.Partitions, rp)
-				resp.Topics = append(resp.Topics, rt)
-				return resp, nil, true
-			})
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(f *fake) {
-				fs := vfs.NewMem()
-				first := f.start(onDisk(fs)).running(bedPartitions)
-				f.load(80, 8)
-				f.handled()
-				first.drain()
-				<-time.After(2 * time.Hour)
-				second := f.start(onDisk(fs), func(s *setup) { tc.change(f, s) }).running(bedPartitions)
-				for id, n := range second.restored() {
-					if (n > 0) != tc.wiped {
-						f.t.Errorf("partition %d read %d records", id, n)
-					}
-				}
-				f.load(80, 8)
-				f.handled()
-				f.exactlyOnce(8)
-				second.end()
-				second.stateIsTheChangelog()
-			})
-		})
-	}
-}
-
 // TestWorker_ReadsPastWhatWasCompactedAway has its story in several stream processors: when nothing is left of the end of a
 // changelog, a restore that counts records waits for ever.
 func TestWorker_ReadsPastWhatWasCompactedAway(t *testing.T) {

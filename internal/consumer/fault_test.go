@@ -22,7 +22,12 @@ import (
 
 func inBubble(t *testing.T, test func(f *fake)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(newFake(t, 1, 2)) })
+	bubbleOf(t, 1, test)
+}
+
+func bubbleOf(t *testing.T, brokers int, test func(f *fake)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(newFake(t, brokers, 2)) })
 }
 
 // TestWorker_GoesOnAfterEveryErrorOfACycle goes through what brokers answer to the requests of a cycle: whatever it is, every

@@ -101,7 +101,7 @@ func (w *Worker) assigned(work context.Context, g *kgo.Client, ids []int32) {
 		g.PauseFetchPartitions(map[string][]int32{w.cfg.Turns.Name: ids})
 	}
 	w.mu.Lock()
-	w.mu.joined = true
+	w.mu.joined, w.mu.outside = true, false
 	closing := w.mu.closing || w.mu.failure != nil
 	var strange []int32
 	for _, id := range ids {
@@ -213,6 +213,9 @@ const fencedGrace = 30 * time.Second
 func (w *Worker) groupFault(ctx context.Context, err error) {
 	w.log.WarnContext(ctx, "group session ended", slog.Any("error", err))
 	w.metrics.retry(ctx, retryGroup)
+	w.mu.Lock()
+	w.mu.outside = true
+	w.mu.Unlock()
 	switch {
 	case errors.Is(err, kerr.FencedInstanceID):
 		w.mu.Lock()

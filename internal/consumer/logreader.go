@@ -11,8 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/lathe-run/lathe/internal/statestore"
 )
 
 // logReader reads partitions of one topic, one request at a time. It fetches by hand because the end of a restore is a position,
@@ -21,18 +19,17 @@ type logReader struct {
 	cl    *kgo.Client
 	topic Topic
 	bytes int32
+	// decompressor keeps its readers and buffers from batch to batch.
+	decompressor kgo.Decompressor
 	// retry counts a request that is made again.
 	retry func(ctx context.Context)
 
 	mu struct {
 		sync.Mutex
-		leaders map[int32]leader
+		leaders map[int32]int32
+		// epochs are the newest leader epochs heard of. They are kept while a partition has no leader.
+		epochs map[int32]int32
 	}
-}
-
-type leader struct {
-	broker int32
-	epoch  int32
 }
 
 var (
@@ -42,15 +39,14 @@ var (
 )
 
 const (
-	changelogWait = 100 // ms
 	// changelogRetry and longestChangelogRetry bound the wait before a partition is read again that a broker did not answer for.
 	changelogRetry        = 50 * time.Millisecond
 	longestChangelogRetry = 2 * time.Second
 )
 
 func newLogReader(cl *kgo.Client, topic Topic, bytes int32, retry func(ctx context.Context)) *logReader {
-	r := &logReader{cl: cl, topic: topic, bytes: bytes, retry: retry}
-	r.mu.leaders = make(map[int32]leader)
+	r := &logReader{cl: cl, topic: topic, bytes: bytes, decompressor: kgo.DefaultDecompressor(), retry: retry}
+	r.mu.leaders, r.mu.epochs = make(map[int32]int32), make(map[int32]int32)
 	return r
 }
 
@@ -64,7 +60,7 @@ func (r *logReader) refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the leaders of %s: %w", r.topic.Name, err)
 	}
-	leaders := make(map[int32]leader)
+	leaders, epochs := make(map[int32]int32), make(map[int32]int32)
 	for _, t := range resp.Topics {
 		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
 			return fmt.Errorf("find the leaders of %s: %w", r.topic.Name, err)
@@ -74,25 +70,37 @@ func (r *logReader) refresh(ctx context.Context) error {
 		}
 		for _, p := range t.Partitions {
 			if p.ErrorCode == 0 && p.Leader >= 0 {
-				leaders[p.Partition] = leader{broker: p.Leader, epoch: p.LeaderEpoch}
+				leaders[p.Partition], epochs[p.Partition] = p.Leader, p.LeaderEpoch
 			}
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.leaders = leaders
+	for partition, epoch := range epochs { // A broker that lags must not take an epoch back.
+		if last, ok := r.mu.epochs[partition]; !ok || epoch > last {
+			r.mu.epochs[partition] = epoch
+		}
+	}
 	return nil
 }
 
-// known returns the leader last heard of; its epoch is -1 when there is none.
-func (r *logReader) known(partition int32) (leader, bool) {
+// leader returns the broker that leads a partition, as last heard of.
+func (r *logReader) leader(partition int32) (broker int32, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l, ok := r.mu.leaders[partition]
-	if !ok {
-		l.epoch = -1
+	broker, ok = r.mu.leaders[partition]
+	return broker, ok
+}
+
+// epoch returns the newest leader epoch heard of, -1 when there is none.
+func (r *logReader) epoch(partition int32) int32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if epoch, ok := r.mu.epochs[partition]; ok {
+		return epoch
 	}
-	return l, ok
+	return -1
 }
 
 func (r *logReader) forget(partition int32) {
@@ -164,29 +172,6 @@ func (r *logReader) epochEnd(ctx context.Context, partition, epoch int32) (int64
 	return answer.EndOffset, nil
 }
 
-// chunk is the answer to one fetch.
-type chunk struct {
-	records []statestore.Record
-	// next is the offset to read on from. epoch is the leader epoch of the last record, -1 without one.
-	next  int64
-	epoch int32
-	// empty says that there was nothing at all, and stable is the offset up to which every transaction is decided.
-	empty  bool
-	stable int64
-}
-
-// fetch reads committed records from an offset on. What may pass is retried until ctx ends.
-func (r *logReader) fetch(ctx context.Context, partition int32, offset int64) (chunk, error) {
-	rp, err := r.fetchRaw(ctx, partition, offset)
-	if err != nil {
-		return chunk{}, err
-	}
-	if rp == nil {
-		return chunk{next: offset, epoch: -1, stable: -1}, sleep(ctx, changelogRetry)
-	}
-	return r.read(rp, offset)
-}
-
 // batch returns the bytes of the batch that holds an offset, as the broker has it.
 func (r *logReader) batch(ctx context.Context, partition int32, offset int64) ([]byte, error) {
 	for {
@@ -207,28 +192,38 @@ func (r *logReader) batch(ctx context.Context, partition int32, offset int64) ([
 // batchLength is where the length of what follows stands in a batch.
 const batchLength = 8
 
-// fetchRaw fetches from an offset; nil when the broker throttles us.
+// fetchRaw fetches from an offset, until ctx ends; nil when the broker throttles us.
 func (r *logReader) fetchRaw(ctx context.Context, partition int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
 	again := backoff{first: changelogRetry, limit: longestChangelogRetry}
 	for {
-		rp, err := r.fetchOnce(ctx, partition, offset)
-		switch {
-		case err == nil:
-			return rp, nil
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case errors.Is(err, kerr.OffsetOutOfRange):
-			return nil, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, errOutOfRange)
-		case isGone(err), isRefusal(err), isBrokerError(err) && !passes(err):
-			return nil, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, err)
+		rp, err := r.attempt(ctx, partition, offset)
+		if err == nil || ctx.Err() != nil || !mayPass(err) {
+			return rp, err
 		}
-		r.forget(partition) // A leader that has moved, a connection that was lost: ask again.
 		r.retry(ctx)
 		if err := again.wait(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
+
+// attempt fetches once. After an error the leader is asked for again: it may have moved, or its connection was lost.
+func (r *logReader) attempt(ctx context.Context, partition int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
+	rp, err := r.fetchOnce(ctx, partition, offset)
+	switch {
+	case err == nil:
+		return rp, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		err = errOutOfRange
+	}
+	r.forget(partition)
+	return nil, fmt.Errorf("read %s/%d from %d: %w", r.topic.Name, partition, offset, err)
+}
+
+// mayPass reports whether an error of a fetch may pass by itself.
+func mayPass(err error) bool { return !isFinal(err) && !isRefusal(err) }
 
 // isFinal reports whether asking again is of no use.
 func isFinal(err error) bool {
@@ -253,16 +248,16 @@ func isBrokerError(err error) bool {
 }
 
 func (r *logReader) fetchOnce(ctx context.Context, partition int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
-	l, ok := r.known(partition)
+	broker, ok := r.leader(partition)
 	if !ok {
 		if err := r.refresh(ctx); err != nil {
 			return nil, err
 		}
-		if l, ok = r.known(partition); !ok {
+		if broker, ok = r.leader(partition); !ok {
 			return nil, kerr.LeaderNotAvailable
 		}
 	}
-	resp, err := r.cl.Broker(int(l.broker)).RetriableRequest(ctx, r.fetchRequest(partition, offset))
+	resp, err := r.cl.Broker(int(broker)).RetriableRequest(ctx, r.fetchRequest(partition, offset))
 	if err != nil {
 		return nil, fmt.Errorf("fetch: %w", err)
 	}
@@ -282,8 +277,8 @@ func (r *logReader) fetchOnce(ctx context.Context, partition int32, offset int64
 
 func (r *logReader) fetchRequest(partition int32, offset int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis = changelogWait
-	req.MinBytes, req.MaxBytes = 1, r.bytes
+	// A broker answers the requests of a connection one after another: to wait for records of one partition would hold up all.
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 0, 0, r.bytes
 	req.IsolationLevel = 1
 	p := kmsg.NewFetchRequestTopicPartition()
 	p.Partition, p.FetchOffset, p.PartitionMaxBytes = partition, offset, r.bytes
@@ -292,22 +287,4 @@ func (r *logReader) fetchRequest(partition int32, offset int64) *kmsg.FetchReque
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 	return req
-}
-
-func (r *logReader) read(rp *kmsg.FetchResponseTopicPartition, offset int64) (chunk, error) {
-	fp, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-		Offset: offset, IsolationLevel: kgo.ReadCommitted(), Topic: r.topic.Name, Partition: rp.Partition,
-	}, rp, kgo.DefaultDecompressor(), nil)
-	if fp.Err != nil {
-		return chunk{}, fmt.Errorf("%w: offset %d: %w", errDamaged, next, fp.Err)
-	}
-	c := chunk{next: next, epoch: -1, empty: len(rp.RecordBatches) == 0, stable: rp.LastStableOffset}
-	if len(fp.Records) > 0 {
-		c.records = make([]statestore.Record, len(fp.Records))
-		for i, rec := range fp.Records {
-			c.records[i] = statestore.Record{Key: string(rec.Key), Value: rec.Value}
-		}
-		c.epoch = fp.Records[len(fp.Records)-1].LeaderEpoch
-	}
-	return c, nil
 }

@@ -23,6 +23,7 @@ type metrics struct {
 	restoreRecords metric.Int64Counter
 	expired        metric.Int64Counter
 	retries        metric.Int64Counter
+	restoreBytes   metric.Int64Counter
 	gauges         metric.Registration
 }
 
@@ -59,6 +60,7 @@ func newMetrics(meter metric.Meter, w *Worker) (*metrics, error) {
 		retries:        b.counter(txn.RetriesName, "{retry}", txn.RetriesHelp),
 		restoreRecords: b.counter("lathe.state.restore.records", "{record}", "Changelog records applied by restores."),
 		expired:        b.counter("lathe.state.expired", "{item}", "Turn records, cancels, configurations and sessions that have expired."),
+		restoreBytes:   b.counter("lathe.state.restore.bytes", "By", "Keys and values applied by restores, uncompressed."),
 	}
 	g := gauges{
 		lag:        b.gauge("lathe.kafka.consumer.lag", "{record}", "Records between the committed offset and the end of the log."),
@@ -182,9 +184,10 @@ func (m *metrics) deadLetter(ctx context.Context, reason schemas.Code) {
 	m.deadLetters.Add(ctx, 1, metric.WithAttributes(attribute.String("reason", string(reason))))
 }
 
-func (m *metrics) restored(ctx context.Context, took time.Duration, records int64) {
+func (m *metrics) restored(ctx context.Context, took time.Duration, records, bytes int64) {
 	m.restoreTime.Record(ctx, took.Seconds())
 	m.restoreRecords.Add(ctx, records)
+	m.restoreBytes.Add(ctx, bytes)
 }
 
 // retry counts one more try.

@@ -4,35 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync/atomic"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/internal/statestore"
 )
 
-// restoreProgress is read by the status while the restore goroutine writes it.
-type restoreProgress struct {
-	position, target, records atomic.Int64
-	began                     atomic.Int64
-}
+// errUnknownLog says that the brokers have not known the changelog for longer than one that starts may not.
+var errUnknownLog = errors.New("the topic was deleted")
 
-// retentionMargin is the part of delete.retention.ms that local state may not come near.
-const retentionMargin = 10
+// unknownGrace is how long brokers may not know the changelog's partition: one that has just started may not know it yet.
+const unknownGrace = 30 * time.Second
 
 // restoreState brings the partition's state up to date and opens it. It runs on a goroutine of its own, after the committed
 // offset was fetched stably: from then on no older owner can commit, and the high watermark taken now lies beyond everything that
 // one has. When an earlier assignment of the same partition is still reading, it waits for it.
 func (p *partition) restoreState(ctx context.Context, c committed, earlier <-chan struct{}) {
 	defer close(p.restored)
-	began := time.Now()
 	err := p.restoreTurn(ctx, c, earlier)
-	switch {
-	case err == nil:
-		p.w.metrics.restored(ctx, time.Since(began), p.restore.records.Load())
-	case p.intake.Err() != nil: // Lost or stopped meanwhile: what was applied is kept, with its position.
-	default:
+	if err != nil && p.intake.Err() == nil { // Else lost or stopped meanwhile: what was applied is kept, with its position.
 		p.halt(ctx, err)
 	}
 }
@@ -52,17 +45,15 @@ func (p *partition) restoreTurn(ctx context.Context, c committed, earlier <-chan
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	select {
-	case p.w.restores <- struct{}{}:
-		defer func() { <-p.w.restores }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	p.restore.began.Store(p.w.deps.Now().UnixMilli())
+	p.mu.Lock()
+	p.mu.waiting = ""
+	p.mu.Unlock()
+	p.restore.begin(time.Now())
 	pos, err := p.readChangelog(ctx, c)
 	if err != nil {
 		return fmt.Errorf("restore partition %d: %w", p.id, err)
 	}
+	p.reportRestored(ctx, pos)
 	return p.open(ctx, c, pos)
 }
 
@@ -72,27 +63,16 @@ func (p *partition) readChangelog(ctx context.Context, c committed) (statestore.
 	if err != nil {
 		return statestore.Position{}, err
 	}
-	start, target := ends.From, ends.To
-	p.restore.target.Store(target)
-	p.changelogFrom = wholeFrom(c, start)
-	pos, err := p.resumePoint(ctx, c, start, target)
+	p.changelogFrom = wholeFrom(c, ends.From)
+	pos, how, err := p.resumePoint(ctx, c, ends)
 	if err != nil {
 		return statestore.Position{}, err
 	}
-	if pos, err = p.apply(ctx, pos, target); errors.Is(err, errOutOfRange) {
+	p.restore.plan(pos.ChangelogNext, ends.To, how)
+	if pos, err = p.apply(ctx, pos, ends.To); errors.Is(err, errOutOfRange) {
 		// The log start has moved while we read. Once is bad luck, twice is for a person.
 		p.w.log.WarnContext(ctx, "changelog was cut while it was read; restoring anew", p.attr())
-		if ends, err = p.bounds(ctx); err != nil {
-			return statestore.Position{}, err
-		}
-		if err = p.whole(c, ends); err != nil {
-			return statestore.Position{}, err
-		}
-		p.changelogFrom = wholeFrom(c, ends.From)
-		if pos, err = p.wiped(ends.From); err != nil {
-			return statestore.Position{}, err
-		}
-		pos, err = p.apply(ctx, pos, target)
+		pos, err = p.readAnew(ctx, c)
 	}
 	if err != nil {
 		return statestore.Position{}, err
@@ -106,10 +86,29 @@ const (
 	longestRestoreRetry = 5 * time.Second
 )
 
+// readAnew reads everything that the changelog has now.
+func (p *partition) readAnew(ctx context.Context, c committed) (statestore.Position, error) {
+	ends, err := p.bounds(ctx)
+	if err != nil {
+		return statestore.Position{}, err
+	}
+	if err := p.whole(c, ends); err != nil {
+		return statestore.Position{}, err
+	}
+	p.changelogFrom = wholeFrom(c, ends.From)
+	pos, err := p.wiped(ends.From)
+	if err != nil {
+		return pos, err
+	}
+	p.restore.plan(ends.From, ends.To, readFromStart("the changelog was cut while it was read"))
+	return p.apply(ctx, pos, ends.To)
+}
+
 // retried repeats a request that the brokers could not answer, or refuse: rights can be given while the worker runs.
 func retried[T any](ctx context.Context, w *Worker, f func() (T, error)) (T, error) {
 	refused := false
 	again := backoff{first: firstRestoreRetry, limit: longestRestoreRetry}
+	var unknown time.Time
 	for {
 		v, err := f()
 		if err == nil || ctx.Err() != nil || isFinal(err) {
@@ -117,6 +116,14 @@ func retried[T any](ctx context.Context, w *Worker, f func() (T, error)) (T, err
 				w.calm(sourceRestore)
 			}
 			return v, err
+		}
+		switch {
+		case !errors.Is(err, kerr.UnknownTopicOrPartition):
+			unknown = time.Time{}
+		case unknown.IsZero():
+			unknown = time.Now()
+		case time.Since(unknown) > unknownGrace:
+			return v, fmt.Errorf("%w: %w", errUnknownLog, err)
 		}
 		if refused = isRefusal(err); refused {
 			w.trouble(ctx, sourceRestore, err)
@@ -128,132 +135,125 @@ func retried[T any](ctx context.Context, w *Worker, f func() (T, error)) (T, err
 	}
 }
 
-// bounds are the log start and the high watermark of the changelog.
+// bounds are the log start and the high watermark of the changelog. The leader's epoch is known after it: the position that the
+// first cycle writes could not be trusted without.
 func (p *partition) bounds(ctx context.Context) (offsetRange, error) {
 	return retried(ctx, p.w, func() (offsetRange, error) {
+		if p.w.changelog.epoch(p.id) < 0 {
+			if err := p.w.changelog.refresh(ctx); err != nil {
+				return offsetRange{}, err
+			}
+		}
 		start, end, err := p.w.changelog.bounds(ctx, p.id)
 		return offsetRange{From: start, To: end}, err
 	})
 }
 
-// resumePoint returns the local position if it is certainly valid, and otherwise wipes the partition.
-func (p *partition) resumePoint(ctx context.Context, c committed, start, target int64) (statestore.Position, error) {
-	pos, found, err := p.w.deps.Store.Position(p.id)
-	if err != nil && !errors.Is(err, statestore.ErrFormat) {
-		return pos, err
-	}
-	why := "there is no local state"
-	if found && err == nil {
-		if why, err = p.stale(ctx, pos, c, start, target); err != nil {
-			return pos, err
-		}
-		if why == "" {
-			p.w.log.InfoContext(ctx, "partition resumes from local state", p.attr(),
-				slog.Int64("from", pos.ChangelogNext), slog.Int64("to", target))
-			p.warnTruncated(ctx, c, offsetRange{From: start, To: target})
-			pos.ChangelogNext = max(pos.ChangelogNext, start)
-			return pos, nil
-		}
-	}
-	if err := p.whole(c, offsetRange{From: start, To: target}); err != nil {
-		return pos, err
-	}
-	p.w.log.InfoContext(ctx, "partition is restored from the beginning of its changelog", p.attr(),
-		slog.String("because", why), slog.Int64("from", start), slog.Int64("to", target))
-	return p.wiped(start)
-}
-
-func (p *partition) wiped(start int64) (statestore.Position, error) {
-	pos := statestore.Position{ChangelogID: p.w.cfg.Changelog.ID, ChangelogNext: start, LeaderEpoch: -1}
-	if err := p.w.deps.Store.Wipe(p.id); err != nil {
-		return pos, fmt.Errorf("drop local state: %w", err)
-	}
-	return pos, nil
-}
-
-// stale says why the local state cannot be trusted to be a beginning of the changelog; nothing when it can.
-func (p *partition) stale(ctx context.Context, pos statestore.Position, c committed, start, target int64) (string, error) {
-	retention := p.w.cfg.ChangelogDeleteRetention
-	switch {
-	case pos.ChangelogID != p.w.cfg.Changelog.ID:
-		return "the local state is of another changelog topic", nil
-	case pos.ChangelogNext < start && !hasAll(c, pos.ChangelogNext):
-		return "the changelog begins after the local state ends", nil
-	case pos.ChangelogNext > target:
-		return "the local state is ahead of the changelog", nil
-	case p.w.deps.Now().Sub(pos.At) > retention-retention/retentionMargin:
-		return "the local state is older than tombstones are kept", nil
-	case pos.ChangelogNext > start && pos.LeaderEpoch < 0:
-		return "the leader epoch of the local state is not known", nil
-	}
-	recorded, found, err := p.recorded()
-	if err != nil {
-		return "the local position cannot be read", nil //nolint:nilerr // The changelog has it.
-	}
-	if found && c.offset >= 0 && recorded.TopicID == p.w.cfg.Turns.ID && recorded.Next > c.offset {
-		return "the local state is ahead of the group", nil
-	}
-	if pos.ChangelogNext == start {
-		return "", nil
-	}
-	end, err := retried(ctx, p.w, func() (int64, error) { return p.w.changelog.epochEnd(ctx, p.id, pos.LeaderEpoch) })
-	if err != nil {
-		return "", err
-	}
-	if end < pos.ChangelogNext {
-		return "the changelog was cut below the local state", nil
-	}
-	return "", nil
-}
-
-// apply reads committed records until the position is at the target, one fetch at a time, each in one batch with its position.
+// apply reads committed records until the position is at the target.
 func (p *partition) apply(ctx context.Context, pos statestore.Position, target int64) (statestore.Position, error) {
 	pos.Incarnation, pos.CID = 0, 0
-	nothing := 0
-	for pos.ChangelogNext < target {
-		c, err := retried(ctx, p.w, func() (chunk, error) { return p.w.changelog.fetch(ctx, p.id, pos.ChangelogNext) })
-		if err != nil {
-			return pos, err
-		}
-		// What lies last may have been compacted away, records and markers alike. The broker then has nothing to send although
-		// all transactions are decided; asked twice, since it may also be throttling.
-		if nothing++; !c.empty || c.stable < target {
-			nothing = 0
-		} else if nothing > 1 {
-			c.next = target
-		}
-		if c.next == pos.ChangelogNext {
-			continue
-		}
-		pos.ChangelogNext = c.next
-		pos.LeaderEpoch = max(pos.LeaderEpoch, c.epoch)
-		if err := p.applyBatch(c.records, &pos); err != nil {
-			return pos, err
+	r := reading{p: p, pos: pos, target: target, again: backoff{first: changelogRetry, limit: longestChangelogRetry}}
+	for r.pos.ChangelogNext < target {
+		if err := r.step(ctx); err != nil {
+			return r.pos, err
 		}
 	}
-	return pos, p.applyBatch(nil, &pos)
+	return r.pos, p.applyBatch(nil, 0, &r.pos)
+}
+
+// reading is one pass over the changelog.
+type reading struct {
+	p      *partition
+	pos    statestore.Position
+	target int64
+	// nothing counts answers without anything in them although all is decided; unknown is since when brokers do not know the
+	// partition; again is the wait after an error.
+	nothing int
+	unknown time.Time
+	again   backoff
+}
+
+// step fetches once and applies what came. It holds one of the worker's places for restores while it does, and no longer: however
+// many partitions there are, what they hold in memory is bounded, and one that is large or stuck keeps no other waiting.
+func (r *reading) step(ctx context.Context) error {
+	w, was := r.p.w, r.pos.ChangelogNext
+	select {
+	case w.restores <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	rp, err := w.changelog.attempt(ctx, r.p.id, was)
+	if err == nil {
+		err = r.take(rp)
+	}
+	<-w.restores
+	switch {
+	case err != nil:
+		return r.failed(ctx, err)
+	case r.pos.ChangelogNext > was:
+		r.unknown = time.Time{}
+		r.again.reset()
+		w.calm(sourceRestore)
+		return nil
+	}
+	return sleep(ctx, changelogRetry)
+}
+
+// take applies the answer to a fetch; nil when the broker throttles us.
+func (r *reading) take(rp *kmsg.FetchResponseTopicPartition) error {
+	if rp == nil {
+		return nil
+	}
+	r.p.restore.stable.Store(rp.LastStableOffset)
+	if len(rp.RecordBatches) == 0 && rp.LastStableOffset >= r.target {
+		// What lies last may have been compacted away, records and markers alike. The broker then has nothing to send although
+		// all transactions are decided; asked twice, since it may also be throttling.
+		if r.nothing++; r.nothing > 1 {
+			r.pos.ChangelogNext = r.target
+		}
+		return nil
+	}
+	r.nothing = 0
+	return r.p.w.changelog.chunks(rp, r.pos.ChangelogNext, func(c chunk) error {
+		if c.next == r.pos.ChangelogNext {
+			return nil
+		}
+		r.pos.ChangelogNext, r.pos.LeaderEpoch = c.next, max(r.pos.LeaderEpoch, c.epoch)
+		return r.p.applyBatch(c.records, c.bytes, &r.pos)
+	})
+}
+
+// failed waits after an error that may pass, and returns any other.
+func (r *reading) failed(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case isRefusal(err): // Rights can be given while the worker runs.
+		r.p.w.trouble(ctx, sourceRestore, err)
+	case !mayPass(err):
+		return err
+	case !errors.Is(err, kerr.UnknownTopicOrPartition):
+		r.unknown = time.Time{}
+	case r.unknown.IsZero():
+		r.unknown = time.Now()
+	case time.Since(r.unknown) > unknownGrace:
+		return fmt.Errorf("%w: %w", errUnknownLog, err)
+	}
+	r.p.w.changelog.retry(ctx)
+	return r.again.wait(ctx)
 }
 
 // applyBatch stores records, the position after them, and the time at which they were read: a tombstone that comes later is kept
 // for longer than from then.
-func (p *partition) applyBatch(records []statestore.Record, pos *statestore.Position) error {
+func (p *partition) applyBatch(records []statestore.Record, bytes int, pos *statestore.Position) error {
 	pos.At = p.w.deps.Now()
 	if err := p.w.deps.Store.Restore(p.id, records, *pos); err != nil {
 		return fmt.Errorf("apply the changelog: %w", err)
 	}
 	p.restore.position.Store(pos.ChangelogNext)
 	p.restore.records.Add(int64(len(records)))
+	p.restore.bytes.Add(int64(bytes))
 	return nil
-}
-
-// recorded reads the input position from the state.
-func (p *partition) recorded() (inputPosition, bool, error) {
-	value, found, err := p.w.deps.Store.Attach(p.id, func(bool) {}).Get(positionKey)
-	if err != nil || !found {
-		return inputPosition{}, false, err
-	}
-	pos, err := decodePosition(value)
-	return pos, err == nil, err
 }
 
 // suspectWindows is how many records from the start on, in windows, the last owner may have delivered: one window of turns that

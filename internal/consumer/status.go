@@ -42,9 +42,19 @@ type PartitionStatus struct {
 
 // RestoreStatus is how far a restore has come.
 type RestoreStatus struct {
-	Position int64 `json:"position"`
-	Target   int64 `json:"target"`
-	Records  int64 `json:"records"`
+	// How says whether it went on from local state, or why not.
+	How string `json:"how,omitempty"`
+	// Position and Target are changelog offsets; Percent is how much of the way between is done.
+	Position int64   `json:"position"`
+	Target   int64   `json:"target"`
+	Percent  float64 `json:"percent"`
+	// Records and Bytes were applied so far, keys and values uncompressed.
+	Records int64 `json:"records"`
+	Bytes   int64 `json:"bytes"`
+	// SecondsLeft is an estimate at the rate so far; 0 when there is none.
+	SecondsLeft float64 `json:"seconds_left,omitempty"`
+	// Waiting is what it waits for.
+	Waiting string `json:"waiting,omitempty"`
 }
 
 // Status returns how the worker is now.
@@ -76,7 +86,7 @@ func (w *Worker) notLive() string {
 
 func (w *Worker) notReady(partitions []PartitionStatus) string {
 	w.mu.Lock()
-	joined, closing, failure := w.mu.joined, w.mu.closing, w.mu.failure
+	joined, closing, failure := w.mu.joined && !w.mu.outside, w.mu.closing, w.mu.failure
 	w.mu.Unlock()
 	t := w.troubled()
 	switch {
@@ -87,7 +97,7 @@ func (w *Worker) notReady(partitions []PartitionStatus) string {
 	case closing:
 		return "the worker drains"
 	case !joined:
-		return "the worker is not in its group yet"
+		return "the worker is not in its group"
 	}
 	for _, p := range partitions {
 		switch {
@@ -107,9 +117,7 @@ func (p *partition) status() PartitionStatus {
 		s.Effects, s.EffectBytes = p.store.Pending()
 	}
 	if now == stateRestoring {
-		s.Restore = &RestoreStatus{
-			Position: p.restore.position.Load(), Target: p.restore.target.Load(), Records: p.restore.records.Load(),
-		}
+		s.Restore = p.restore.status()
 	}
 	s.Paused = p.paused.Load()
 	p.mu.Lock()

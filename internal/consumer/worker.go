@@ -32,7 +32,7 @@ type Worker struct {
 	pulse               atomic.Pointer[pulse]
 	client              atomic.Pointer[kgo.Client]
 
-	// slots has a place for each turn in flight, restores one for each partition that is restored.
+	// slots has a place for each turn in flight, restores one for each fetch of the changelog that is under way.
 	slots, restores chan struct{}
 	// failed is closed when the worker cannot go on, stopped by StopNow; rejoin asks for a new membership.
 	failed, stopped, rejoin chan struct{}
@@ -59,6 +59,8 @@ type Worker struct {
 		ready    []*partition
 		wakePoll context.CancelFunc
 		joined   bool
+		// outside is set from when a session of the group ends until the next assignment.
+		outside  bool
 		closing  bool
 		failure  error
 		troubles map[source]*trouble
@@ -114,6 +116,8 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	background.Go(func() { w.committer.run(committing) })
 	background.Go(func() { w.watch(committing) })
 	background.Go(func() { w.expire(committing) })
+	background.Go(func() { w.watchStore(committing) })
+	background.Go(func() { w.reportProgress(committing) })
 	group, err := w.consume(ctx, work)
 	if err == nil {
 		err = w.drainAll(work)
@@ -214,6 +218,15 @@ func (w *Worker) awaitBackground(ctx context.Context, background *sync.WaitGroup
 		w.log.WarnContext(ctx, "the committer does not return; it is left behind")
 	}
 	return done
+}
+
+// watchStore ends the worker when its state store cannot go on. It touches the store itself by nothing that could hang.
+func (w *Worker) watchStore(ctx context.Context) {
+	select {
+	case <-w.deps.Store.Failed():
+		w.fail(ctx, w.deps.Store.Err())
+	case <-ctx.Done():
+	}
 }
 
 // returns reports whether wait returned within closeGrace. If not it is left behind, by a worker that ends.

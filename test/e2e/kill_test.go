@@ -51,6 +51,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				b.awaitCommitted()
 				second.drain()
 				r.check()
+				second.wipedNothing()
 				if len(r.outputs) != events || len(b.ledger()) != calls {
 					t.Errorf("sent again: %d events and %d lines in the ledger, want %d and %d", len(r.outputs), len(b.ledger()), events, calls)
 				}
@@ -65,4 +66,19 @@ func passings123(c *cluster, point int) []int {
 		return []int{1, 2, 3}
 	}
 	return []int{1 + point%3}
+}
+
+// wipedNothing checks that the worker has gone on from whatever the one before had on its disk: after a kill there may be nothing
+// yet, but nothing that is there may be thrown away.
+func (p *process) wipedNothing() {
+	p.Helper()
+	lines := p.allLogged("partition is restored")
+	if len(lines) < turnPartitions {
+		p.Errorf("%d restores were reported, want %d", len(lines), turnPartitions)
+	}
+	for _, l := range lines {
+		if how := l["how"]; how != "resumed from local state" && how != "read from the start because there is no local state" {
+			p.Errorf("after a kill a partition was %v", how)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"os"
@@ -86,6 +87,21 @@ func (p *process) awaitStopped() {
 
 // logged returns the first line of the log with the message, or nil.
 func (p *process) logged(message string) map[string]any { return p.Logged(message) }
+
+// allLogged returns the lines of the log with the message.
+func (p *process) allLogged(message string) []map[string]any {
+	p.Helper()
+	raw, err := os.ReadFile(p.LogPath)
+	p.must(err)
+	var out []map[string]any
+	for text := range strings.Lines(string(raw)) {
+		var line map[string]any
+		if json.Unmarshal([]byte(text), &line) == nil && line["msg"] == message {
+			out = append(out, line)
+		}
+	}
+	return out
+}
 
 // probe asks the admin port, and returns status 0 when nobody answers.
 func (p *process) probe(path string) (status int, body string) { return p.Probe(p.ctx, path) }

@@ -61,6 +61,16 @@ func TestRing_DoesWhatEachErrorAsksFor(t *testing.T) {
 			reason: ErrRebalance,
 		},
 		{
+			name:   "offsets: the generation is over",
+			fault:  kfake.Fault{Keys: keys(kmsg.TxnOffsetCommit), Err: kerr.IllegalGeneration},
+			reason: ErrRebalance,
+		},
+		{
+			name:   "offsets: the member is unknown",
+			fault:  kfake.Fault{Keys: keys(kmsg.TxnOffsetCommit), Err: kerr.UnknownMemberID},
+			reason: ErrMemberUnknown,
+		},
+		{
 			name:   "offsets: the group is gone",
 			fault:  kfake.Fault{Keys: keys(kmsg.TxnOffsetCommit), Err: kerr.GroupIDNotFound},
 			reason: ErrMemberUnknown,
@@ -114,6 +124,30 @@ func TestRing_DoesWhatEachErrorAsksFor(t *testing.T) {
 			name:   "produce: the transaction is unknown",
 			fault:  kfake.Fault{Keys: keys(kmsg.Produce), Err: kerr.InvalidTxnState, Partitions: []int32{1}},
 			reason: ErrTransient, replaced: 1,
+		},
+		{
+			name:   "produce: the producer is unknown",
+			fault:  kfake.Fault{Keys: keys(kmsg.Produce), Err: kerr.UnknownProducerID, Partitions: []int32{1}},
+			reason: ErrTransient, replaced: 1,
+		},
+		{
+			name:   "produce: a batch was lost",
+			fault:  kfake.Fault{Keys: keys(kmsg.Produce), Err: kerr.OutOfOrderSequenceNumber, Partitions: []int32{1}},
+			reason: kerr.OutOfOrderSequenceNumber, replaced: 1,
+		},
+		{
+			name:  "produce: the disk fails for a while",
+			fault: kfake.Fault{Keys: keys(kmsg.Produce), Err: kerr.KafkaStorageError, Count: 3}, outcome: Committed,
+		},
+		{
+			name:   "produce: an invalid record",
+			fault:  kfake.Fault{Keys: keys(kmsg.Produce), Err: kerr.InvalidRecord, Partitions: []int32{1}},
+			reason: ErrTooLarge,
+		},
+		{
+			name:   "produce: a damaged record",
+			fault:  kfake.Fault{Keys: keys(kmsg.Produce), Err: kerr.CorruptMessage, Partitions: []int32{1}},
+			reason: ErrTooLarge,
 		},
 		{
 			name:   "produce: the transaction must be aborted",

@@ -78,6 +78,24 @@ func (r *Ring) SetCID(minimum uint64) {
 	}
 }
 
+// Timeout is after how long the coordinator aborts a transaction of ours, and of any worker with the same settings.
+func (r *Ring) Timeout() time.Duration { return r.cfg.Timeout }
+
+// LeaderEpoch is the newest leader epoch of a partition that a producer has heard of, -1 when none has. It belongs to the
+// goroutine that calls Commit.
+func (r *Ring) LeaderEpoch(topic string, partition int32) int32 {
+	newest := int32(-1)
+	for _, s := range r.slots {
+		if s.client == nil {
+			continue
+		}
+		if _, epoch, err := s.client.PartitionLeader(topic, partition); err == nil {
+			newest = max(newest, epoch)
+		}
+	}
+	return newest
+}
+
 // Commit runs one cycle to its certain end. An error means that the Ring can't go on; anything else is in the Result.
 func (r *Ring) Commit(ctx context.Context, c *Cycle) (Result, error) {
 	if r.failed != nil {
