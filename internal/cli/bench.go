@@ -64,7 +64,7 @@ logic at all. Without --brokers the embedded broker is used, which is no measure
 	fl.Int32Var(&f.partitions, "partitions", 12, "partitions of each topic")
 	fl.BoolVar(&f.asJSON, "json", false, "print one JSON object a line")
 	fl.StringVar(&f.profile, "profile", "", "folder for CPU profiles of the worker")
-	cmd.AddCommand(newBenchWorker(env), newBenchFloor(env), newBenchBroker(env))
+	cmd.AddCommand(newBenchWorker(env), newBenchFloor(env), newBenchBroker(env), newBenchRestore(env))
 	return cmd
 }
 

@@ -159,6 +159,8 @@ type driver struct {
 	producer, reader *kgo.Client
 	topic            string
 	prefix           string
+	// limit is how many turns are sent at most, perSession how many of them make a session; 0 is no limit, and each its own.
+	limit, perSession int
 
 	mu struct {
 		sync.Mutex
@@ -198,19 +200,25 @@ func (d *driver) fill(ctx context.Context, n int) {
 	}
 }
 
-// send sends one more turn, in a session of its own.
+// send sends one more turn.
 func (d *driver) send(ctx context.Context) {
 	d.mu.Lock()
-	if d.mu.stopped {
+	if d.mu.stopped || d.limit > 0 && d.mu.next >= d.limit {
 		d.mu.Unlock()
 		return
 	}
+	n := d.mu.next
 	d.mu.next++
 	id := "t" + strconv.Itoa(d.mu.next)
 	d.mu.sent[id] = time.Now()
 	d.mu.Unlock()
-	value := []byte(`{"turn_id":"` + id + `","messages":[{"role":"user","content":"Please answer a question."}]}`)
-	d.producer.Produce(context.WithoutCancel(ctx), &kgo.Record{Topic: d.topic, Key: []byte(id), Value: value}, nil) // A lost turn shows: the loop starves.
+	key, session := id, ""
+	if d.perSession > 0 {
+		key = "s" + strconv.Itoa(n/d.perSession)
+		session = `"session_id":"` + key + `",`
+	}
+	value := []byte(`{"turn_id":"` + id + `",` + session + `"messages":[{"role":"user","content":"Please answer a question."}]}`)
+	d.producer.Produce(context.WithoutCancel(ctx), &kgo.Record{Topic: d.topic, Key: []byte(key), Value: value}, nil) // A lost turn shows: the loop starves.
 }
 
 // read sees turns end, until ctx does.
@@ -313,6 +321,30 @@ func (d *driver) drain(ctx context.Context) error {
 		return errors.New("turns in flight did not end")
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// finish waits until all turns of the limit have ended.
+func (d *driver) finish(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	last, since := int64(-1), time.Now()
+	for {
+		done := d.done.Load()
+		if done >= int64(d.limit) {
+			return nil
+		}
+		if done > last {
+			last, since = done, time.Now()
+		}
+		if time.Since(since) > benchPatience {
+			return fmt.Errorf("no turn has ended for %s; %d of %d have", benchPatience, done, d.limit)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
