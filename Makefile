@@ -35,7 +35,7 @@ test: ## Run every test that needs no broker, under the race detector
 test-kafka: ## Run the tests against Apache Kafka, which they bring and start (Java 17 and Maven needed); LATHE_TEST_BROKERS uses a running one
 	$(GO) test -tags kafka -p 1 -count 1 -timeout 30m ./internal/kafka ./internal/consumer/... ./test/...
 
-bench: ## Measure turns/s and latency beside the floor, on the embedded broker; BENCH_ARGS are passed on
+bench: ## Measure turns/s and latency beside the floor, on the embedded broker; BENCH_ARGS are passed on ("restore": restoring)
 	$(GO) build -o bin/worker ./cmd/worker
 	bin/worker bench $(BENCH_ARGS)
 
