@@ -161,8 +161,8 @@ func forgetOften(_ context.Context, a *Assignment, rec *Record) error {
 	return nil
 }
 
-// holdingTurn is an echo that holds one turn until it is released.
-func holdingTurn(id string, release <-chan struct{}) *echo {
+// holdTurn is an echo that holds one turn until it is released.
+func holdTurn(id string, release <-chan struct{}) *echo {
 	return &echo{on: func(ctx context.Context, _ *Assignment, rec *Record) error {
 		if rec.Event.TurnID != id {
 			return nil

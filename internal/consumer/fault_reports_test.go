@@ -174,7 +174,7 @@ func TestWorker_ALongTurnCausesNoRebalance(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(f *fake) {
 		release := make(chan struct{})
-		p := f.start(handling(holdingTurn("long", release))).running(bedPartitions)
+		p := f.start(handling(holdTurn("long", release))).running(bedPartitions)
 		epochs := p.statusOf(func(s PartitionStatus) string { return strconv.FormatUint(s.Epoch, 10) })
 		s := sessionOn(1, 1)
 		f.produce(turn(s, "long"), turn(sessionOn(1, 2), "short"))
@@ -191,46 +191,6 @@ func TestWorker_ALongTurnCausesNoRebalance(t *testing.T) {
 			f.t.Errorf("%d turns ran, want 2", n)
 		}
 		p.end()
-	})
-}
-
-// TestWorker_WithoutPartitionsIsReady starts more workers than there are partitions: those that get none are healthy, and take over
-// when one is free.
-func TestWorker_WithoutPartitionsIsReady(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(f *fake) {
-		var all []*process
-		for range bedPartitions + 1 {
-			all = append(all, f.start())
-		}
-		var idle *process
-		f.eventually("each partition has a worker, and one worker has none", func() bool {
-			busy := 0
-			for _, p := range all {
-				if s := p.status(); len(s) == 0 {
-					idle = p
-				} else if cmp.Equal(sorted(s), []string{"running"}) {
-					busy++
-				}
-			}
-			return busy == bedPartitions && idle != nil
-		})
-		<-time.After(5 * time.Minute)
-		if s := idle.worker.Status(); !s.Ready || !s.Live {
-			f.t.Errorf("the idle worker is %+v", s)
-		}
-		f.load(40, 8)
-		f.handled()
-		for _, p := range all {
-			if p != idle {
-				p.drain()
-			}
-		}
-		idle.running(bedPartitions)
-		f.load(40, 8)
-		f.handled()
-		f.exactlyOnce(8)
-		idle.end()
 	})
 }
 
