@@ -49,7 +49,7 @@ stress: ## Run one test many times under the race detector: make stress PKG=./in
 fuzz: ## Fuzz every decoder for FUZZTIME each
 	@for pkg in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep ^Fuzz); do \
-	    echo "fuzz $$pkg $$f"; $(GO) test -run XXX -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
+	    echo "fuzz $$pkg $$f"; $(GO) test -run XXX -fuzz "^$$f$$" -fuzzminimizetime 1s -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 
 lint: ## Run the linters
 	$(LINT) run ./...
