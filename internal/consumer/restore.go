@@ -182,14 +182,17 @@ func (r *reading) step(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	rp, err := w.changelog.attempt(ctx, r.p.id, was)
-	if err == nil {
+	rp, fetchErr := w.changelog.attempt(ctx, r.p.id, was)
+	var err error
+	if fetchErr == nil {
 		err = r.take(rp)
 	}
 	<-w.restores
 	switch {
-	case err != nil:
-		return r.failed(ctx, err)
+	case fetchErr != nil:
+		return r.failed(ctx, fetchErr)
+	case err != nil: // What was fetched cannot be applied; to go on behind it would leave it out.
+		return err
 	case r.pos.ChangelogNext > was:
 		r.unknown = time.Time{}
 		r.again.reset()
@@ -223,7 +226,7 @@ func (r *reading) take(rp *kmsg.FetchResponseTopicPartition) error {
 	})
 }
 
-// failed waits after an error that may pass, and returns any other.
+// failed waits after an error of a fetch that may pass, and returns any other.
 func (r *reading) failed(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -25,15 +25,17 @@ type Position struct {
 }
 
 const (
-	positionSize = 1 + 16 + 8 + 4 + 8 + 8 + 8
+	positionSize = 1 + 1 + 16 + 8 + 4 + 8 + 8 + 8
 	// localFormat is the version of all that stands in Pebble alone, positions and notes. When it changes, or is not known, the
 	// partition is restored from its changelog, so nothing here needs to be read by another release.
 	localFormat byte = 1
 )
 
-func (p Position) encode() []byte {
+// encode adds the newest format of values that the release knows: what stands beside the position may be in it, so that an older
+// release must not resume from there. It restores instead, and learns from the changelog whether it knows all of it.
+func (p Position) encode(newest byte) []byte {
 	b := make([]byte, 0, positionSize)
-	b = append(b, localFormat)
+	b = append(b, localFormat, newest)
 	b = append(b, p.ChangelogID[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.ChangelogNext)) //nolint:gosec // Stored as two's complement.
 	b = binary.BigEndian.AppendUint32(b, uint32(p.LeaderEpoch))   //nolint:gosec // Stored as two's complement.
@@ -42,10 +44,11 @@ func (p Position) encode() []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(p.At.UnixMilli()))
 }
 
-func decodePosition(b []byte) (Position, error) {
-	if len(b) != positionSize || b[0] != localFormat {
+func decodePosition(b []byte, newest byte) (Position, error) {
+	if len(b) != positionSize || b[0] != localFormat || b[1] > newest {
 		return Position{}, ErrFormat
 	}
+	b = b[1:]
 	var p Position
 	copy(p.ChangelogID[:], b[1:17])
 	p.ChangelogNext = int64(binary.BigEndian.Uint64(b[17:])) //nolint:gosec // Stored as two's complement.
@@ -66,7 +69,7 @@ func (s *Store) Position(partition int32) (Position, bool, error) {
 	if err != nil {
 		return Position{}, false, fmt.Errorf("read position of partition %d: %w", partition, s.fault.read(err))
 	}
-	p, err := decodePosition(v)
+	p, err := decodePosition(v, s.cfg.Formats.Newest)
 	if err := errors.Join(err, closer.Close()); err != nil {
 		return Position{}, false, fmt.Errorf("read position of partition %d: %w", partition, err)
 	}

@@ -59,7 +59,7 @@ func (s *Store) putRecords(b *pebble.Batch, partition int32, records []Record, p
 	if err := aging.put(b, partition, pos.ChangelogNext); err != nil {
 		return fmt.Errorf("note what is to expire in partition %d: %w", partition, err)
 	}
-	if err := b.Set(positionKey(partition), pos.encode(), nil); err != nil {
+	if err := b.Set(positionKey(partition), pos.encode(s.cfg.Formats.Newest), nil); err != nil {
 		return fmt.Errorf("apply the position of partition %d: %w", partition, err)
 	}
 	return nil

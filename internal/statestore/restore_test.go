@@ -136,14 +136,14 @@ func TestStore_GivesErrFormatForAPositionOfANewerRelease(t *testing.T) {
 }
 
 func FuzzDecodePosition(f *testing.F) {
-	f.Add(position(5).encode())
-	f.Add(Position{LeaderEpoch: -1}.encode())
+	f.Add(position(5).encode(Format))
+	f.Add(Position{LeaderEpoch: -1}.encode(Format))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := decodePosition(b)
+		p, err := decodePosition(b, Format)
 		if err != nil {
 			return
 		}
-		if again, err := decodePosition(p.encode()); err != nil || again != p {
+		if again, err := decodePosition(p.encode(Format), Format); err != nil || again != p {
 			t.Errorf("decode(encode(%+v)) = %+v, %v", p, again, err)
 		}
 	})

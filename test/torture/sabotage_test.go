@@ -1,3 +1,5 @@
+//go:build kafka
+
 package torture_test
 
 import (
