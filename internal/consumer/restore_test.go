@@ -95,6 +95,27 @@ func TestWorker_HaltsWhenTheChangelogIsDeletedUnderIt(t *testing.T) {
 	})
 }
 
+// TestWorker_HaltsOnceAtAValueItCannotStore: what a newer release wrote is refused by the store, and asking for it again changes
+// nothing.
+func TestWorker_HaltsOnceAtAValueItCannotStore(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(f *fake) {
+		f.produce(&kgo.Record{Topic: f.changelog.Name, Partition: 1, Key: []byte("k"), Value: []byte{statestore.Format + 1, 'x'}})
+		fetches := f.cluster.Fault(kfake.Fault{
+			Keys: []kmsg.Key{kmsg.Fetch}, Topic: f.changelog.Name, TopicID: f.changelog.ID, Partitions: []int32{1}, Observe: true, Count: -1,
+		})
+		p := f.start()
+		f.eventually("partition 1 alone is halted", func() bool {
+			return cmp.Equal(sorted(p.status()), []string{"running", "halted", "running", "running"})
+		})
+		<-time.After(10 * time.Second)
+		if n := fetches.Hits(); n != 1 {
+			f.t.Errorf("the changelog was asked %d times, want once", n)
+		}
+		p.end()
+	})
+}
+
 // TestWorker_KeepsWhatItHasRestoredWhenPartitionsMove has its story in a stream processor whose every replica began again from the
 // start whenever another joined, for ever. A restore that is broken off goes on where it was.
 func TestWorker_KeepsWhatItHasRestoredWhenPartitionsMove(t *testing.T) {
