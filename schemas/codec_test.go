@@ -5,25 +5,26 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// schemaMap is a registry of schemas by id and GUID.
+// schemaMap is a registry of schemas by id and GUID. Tests share it.
 type schemaMap struct {
 	ids   map[int]string
 	guids map[string]string
 	err   error
-	asked int
+	asked atomic.Int64
 }
 
 func (m *schemaMap) SchemaByID(_ context.Context, id int) (string, error) {
-	m.asked++
+	m.asked.Add(1)
 	return m.answer(m.ids[id])
 }
 
 func (m *schemaMap) SchemaByGUID(_ context.Context, guid string) (string, error) {
-	m.asked++
+	m.asked.Add(1)
 	return m.answer(m.guids[guid])
 }
 

@@ -378,8 +378,8 @@ func TestDecode_KeepsABoundedNumberOfSchemas(t *testing.T) {
 			}
 		}
 	}
-	if got := d.turns.mu.order.Len(); got != 4 || len(d.turns.mu.byKey) != 4 || r.asked != 20 {
-		t.Errorf("%d kept, registry asked %d times", got, r.asked)
+	if got := d.turns.mu.order.Len(); got != 4 || len(d.turns.mu.byKey) != 4 || r.asked.Load() != 20 {
+		t.Errorf("%d kept, registry asked %d times", got, r.asked.Load())
 	}
 }
 
