@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/internal/statestore"
 )
 
@@ -98,7 +99,7 @@ type partition struct {
 	// paused says that nothing is fetched; pausing is held while that changes. heldOff keeps it so for a while; fetchAgain says for how
 	// long, and is only used by the poll goroutine.
 	paused, heldOff atomic.Bool
-	fetchAgain      backoff
+	fetchAgain      txn.Backoff
 	pausing         sync.Mutex
 }
 
@@ -117,7 +118,7 @@ func (w *Worker) newPartition(work context.Context, id int32, epoch uint64) *par
 	}
 	p.ctx, p.cancel = context.WithCancelCause(work)
 	p.intake, p.stopIntake = context.WithCancel(p.ctx)
-	p.fetchAgain = backoff{first: firstFetchRetry, limit: longestFetchRetry}
+	p.fetchAgain = txn.Backoff{First: firstFetchRetry, Limit: longestFetchRetry, Spread: true}
 	p.mu.idle = make(chan struct{})
 	p.mu.lanes = make(map[string]*lane)
 	p.mu.highWater, p.mu.fetched, p.mu.committed = -1, -1, -1

@@ -26,19 +26,21 @@ type committer struct {
 
 	// What follows is only used by the committer's goroutine.
 
-	first   int // of the partitions, to begin the next cycle with
-	backoff time.Duration
-	rebuffs int // cycles in a row that the group refused
+	first   int         // of the partitions, to begin the next cycle with
+	again   txn.Backoff // after a cycle that was aborted
+	rebuffs int         // cycles in a row that the group refused
 }
 
-// Backoff after a cycle that was aborted.
+// How long an aborted cycle waits before it is tried again.
 const (
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = time.Second
 )
 
 func newCommitter(w *Worker) *committer {
-	return &committer{w: w, urgent: make(chan struct{}, 1), soft: make(chan struct{}, 1)}
+	return &committer{
+		w: w, urgent: make(chan struct{}, 1), soft: make(chan struct{}, 1), again: txn.Backoff{First: minBackoff, Limit: maxBackoff},
+	}
 }
 
 // notify is called for each effect that is added.
@@ -55,13 +57,13 @@ func (c *committer) run(ctx context.Context) {
 	for c.wait(ctx) {
 		switch err := c.cycle(ctx); {
 		case err == nil:
-			c.backoff, c.rebuffs = 0, 0
+			c.again.Reset()
+			c.rebuffs = 0
 		case errors.Is(err, errWorkerFailed):
 			return
 		default:
-			c.backoff = min(max(2*c.backoff, minBackoff), maxBackoff)
 			c.w.metrics.retry(ctx, retryCycle)
-			if sleep(ctx, c.backoff) != nil {
+			if c.again.Wait(ctx) != nil {
 				return
 			}
 			signal(c.urgent)
@@ -401,7 +403,7 @@ func (c *committer) aborted(ctx context.Context, shares []*share, err error) err
 	case errors.Is(err, txn.ErrLogCut):
 		haltCut(ctx, shares, err)
 	case errors.Is(err, txn.ErrTooLarge):
-		c.backoff = 0 // Each refusal brings the next cycle closer to one that is taken.
+		c.again.Reset() // Each refusal brings the next cycle closer to one that is taken.
 		c.refused(ctx, shares, err)
 	case errors.Is(err, txn.ErrConfig):
 		c.w.trouble(ctx, sourceCycle, err)
@@ -409,7 +411,7 @@ func (c *committer) aborted(ctx context.Context, shares []*share, err error) err
 		if c.rebuffs++; c.rebuffs%rebuffsBeforeRejoin == 0 {
 			c.w.forceRebalance()
 		}
-	case c.backoff == 0:
+	case !c.again.Begun():
 		c.w.log.WarnContext(ctx, "commit cycle was aborted; it is tried again until it succeeds", slog.Any("error", err))
 	}
 	return err

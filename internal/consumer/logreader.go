@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lathe-run/lathe/internal/consumer/txn"
 )
 
 // logReader reads partitions of one topic, one request at a time. It fetches by hand because the end of a restore is a position,
@@ -194,14 +196,14 @@ const batchLength = 8
 
 // fetchRaw fetches from an offset, until ctx ends; nil when the broker throttles us.
 func (r *logReader) fetchRaw(ctx context.Context, partition int32, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
-	again := backoff{first: changelogRetry, limit: longestChangelogRetry}
+	again := txn.Backoff{First: changelogRetry, Limit: longestChangelogRetry, Spread: true}
 	for {
 		rp, err := r.attempt(ctx, partition, offset)
 		if err == nil || ctx.Err() != nil || !mayPass(err) {
 			return rp, err
 		}
 		r.retry(ctx)
-		if err := again.wait(ctx); err != nil {
+		if err := again.Wait(ctx); err != nil {
 			return nil, err
 		}
 	}

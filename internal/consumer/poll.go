@@ -10,13 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/schemas"
 )
 
 // consume joins the group and polls until the worker has to end. It returns the client it was a member with, still in the group,
 // and nil when it is to be drained. After a membership that did not last it waits before it joins again: a broker may refuse each.
 func (w *Worker) consume(ctx, work context.Context) (*kgo.Client, error) {
-	again := backoff{first: firstRejoin, limit: longestRejoin}
+	again := txn.Backoff{First: firstRejoin, Limit: longestRejoin, Spread: true}
 	for {
 		joined := time.Now()
 		g, err := w.join(work)
@@ -31,10 +32,10 @@ func (w *Worker) consume(ctx, work context.Context) (*kgo.Client, error) {
 		w.leave(work, g, false)
 		w.dropGone()
 		if time.Since(joined) > lastingMembership {
-			again.reset()
+			again.Reset()
 		}
 		w.metrics.retry(work, retryGroup)
-		if stop, err := w.pauseBeforeJoin(ctx, again.step()); stop {
+		if stop, err := w.pauseBeforeJoin(ctx, again.Step()); stop {
 			return nil, err
 		}
 	}
@@ -179,7 +180,7 @@ func (w *Worker) route(ctx context.Context, fetches kgo.Fetches) {
 		}
 		if len(f.Records) > 0 || f.Err == nil {
 			w.calm(sourceFetch)
-			p.fetchAgain.reset()
+			p.fetchAgain.Reset()
 			p.offer(f.Records, f.HighWatermark)
 		}
 	})
@@ -235,7 +236,7 @@ func (w *Worker) holdFetch(p *partition) {
 	}
 	w.metrics.retry(p.ctx, retryFetch)
 	p.setPause(true)
-	d := p.fetchAgain.step()
+	d := p.fetchAgain.Step()
 	w.wg.Go(func() {
 		err := sleep(p.intake, d)
 		p.heldOff.Store(false)

@@ -107,7 +107,7 @@ func (p *partition) readAnew(ctx context.Context, c committed) (statestore.Posit
 // retried repeats a request that the brokers could not answer, or refuse: rights can be given while the worker runs.
 func retried[T any](ctx context.Context, w *Worker, f func() (T, error)) (T, error) {
 	refused := false
-	again := backoff{first: firstRestoreRetry, limit: longestRestoreRetry}
+	again := txn.Backoff{First: firstRestoreRetry, Limit: longestRestoreRetry, Spread: true}
 	var unknown time.Time
 	for {
 		v, err := f()
@@ -129,7 +129,7 @@ func retried[T any](ctx context.Context, w *Worker, f func() (T, error)) (T, err
 			w.trouble(ctx, sourceRestore, err)
 		}
 		w.metrics.retry(ctx, retryRestore)
-		if err := again.wait(ctx); err != nil {
+		if err := again.Wait(ctx); err != nil {
 			return v, err
 		}
 	}
@@ -152,7 +152,7 @@ func (p *partition) bounds(ctx context.Context) (offsetRange, error) {
 // apply reads committed records until the position is at the target.
 func (p *partition) apply(ctx context.Context, pos statestore.Position, target int64) (statestore.Position, error) {
 	pos.Incarnation, pos.CID = 0, 0
-	r := reading{p: p, pos: pos, target: target, again: backoff{first: changelogRetry, limit: longestChangelogRetry}}
+	r := reading{p: p, pos: pos, target: target, again: txn.Backoff{First: changelogRetry, Limit: longestChangelogRetry, Spread: true}}
 	for r.pos.ChangelogNext < target {
 		if err := r.step(ctx); err != nil {
 			return r.pos, err
@@ -170,7 +170,7 @@ type reading struct {
 	// partition; again is the wait after an error.
 	nothing int
 	unknown time.Time
-	again   backoff
+	again   txn.Backoff
 }
 
 // step fetches once and applies what came. It holds one of the worker's places for restores while it does, and no longer: however
@@ -195,7 +195,7 @@ func (r *reading) step(ctx context.Context) error {
 		return err
 	case r.pos.ChangelogNext > was:
 		r.unknown = time.Time{}
-		r.again.reset()
+		r.again.Reset()
 		w.calm(sourceRestore)
 		return nil
 	}
@@ -243,7 +243,7 @@ func (r *reading) failed(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", errUnknownLog, err)
 	}
 	r.p.w.changelog.retry(ctx)
-	return r.again.wait(ctx)
+	return r.again.Wait(ctx)
 }
 
 // applyBatch stores records, the position after them, and the time at which they were read: a tombstone that comes later is kept

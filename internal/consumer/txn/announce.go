@@ -34,12 +34,12 @@ func (a *attempt) announce(ctx context.Context) (verdict, error) {
 	if !r.parts.manyLeaders(leaderOf(a.slot.client)) {
 		return commitCertain, nil
 	}
-	b := backoff{next: announceBackoff, limit: announceBackoffLimit}
+	b := Backoff{First: announceBackoff, Limit: announceBackoffLimit}
 	for {
 		err := a.addPartitions(ctx)
 		if errors.Is(err, kerr.ConcurrentTransactions) {
 			r.metrics.retry(ctx, retryAnnounce)
-			if err = b.wait(ctx); err == nil {
+			if err = b.Wait(ctx); err == nil {
 				continue
 			}
 		}

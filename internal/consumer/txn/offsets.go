@@ -34,14 +34,14 @@ func (a *attempt) commitOffsets(ctx context.Context) (verdict, error) {
 
 // patiently repeats a request for as long as a coordinator asks for it; within one transaction that changes nothing.
 func (a *attempt) patiently(ctx context.Context, request func(context.Context) error) error {
-	b := backoff{next: busyBackoff, limit: busyBackoffLimit}
+	b := Backoff{First: busyBackoff, Limit: busyBackoffLimit}
 	for {
 		err := request(ctx)
 		if err == nil || ctx.Err() != nil || isKafka(err) && !isBusy(err) {
 			return cause(ctx, err)
 		}
 		a.ring.metrics.retry(ctx, retryOffsets)
-		if waitErr := b.wait(ctx); waitErr != nil {
+		if waitErr := b.Wait(ctx); waitErr != nil {
 			return fmt.Errorf("%w: %w", waitErr, err)
 		}
 	}

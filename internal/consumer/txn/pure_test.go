@@ -177,10 +177,10 @@ func TestGuard_CountsOnlyTheLastMinute(t *testing.T) {
 func TestBackoff_DoublesToItsLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := backoff{next: busyBackoff, limit: busyBackoffLimit}
+		b := Backoff{First: busyBackoff, Limit: busyBackoffLimit}
 		for _, want := range []int64{5, 10, 20, 40, 50, 50} {
 			began := time.Now()
-			must(t, b.wait(t.Context()))
+			must(t, b.Wait(t.Context()))
 			equal(t, time.Since(began).Milliseconds(), want)
 		}
 	})

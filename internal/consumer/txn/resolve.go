@@ -33,7 +33,7 @@ func (a *attempt) resolve(ctx context.Context) (finding, error) {
 	hooks := &a.ring.cfg.Hooks
 	hooks.before(ctx, StepResolve)
 	defer hooks.after(ctx, StepResolve)
-	b := backoff{next: resolveBackoff, limit: resolveBackoffLimit}
+	b := Backoff{First: resolveBackoff, Limit: resolveBackoffLimit}
 	for tries := 1; ; tries++ {
 		found, err := a.ask(ctx)
 		if err == nil {
@@ -45,7 +45,7 @@ func (a *attempt) resolve(ctx context.Context) (finding, error) {
 				slog.String("transactional_id", a.slot.txID), slog.Uint64("cid", a.cid), slog.Any("error", err))
 		}
 		a.ring.metrics.retry(ctx, retryResolve)
-		if waitErr := b.wait(ctx); waitErr != nil {
+		if waitErr := b.Wait(ctx); waitErr != nil {
 			return finding{}, fmt.Errorf("%w: %w: %w", ErrUndecided, waitErr, err)
 		}
 	}
