@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lathe-run/lathe/internal/app"
 )
@@ -25,6 +26,13 @@ type benchFlags struct {
 	partitions int32
 	asJSON     bool
 	profile    string
+}
+
+// addTo adds the flags that every measurement has.
+func (f *benchFlags) addTo(fl *pflag.FlagSet) {
+	fl.StringVar(&f.brokers, "brokers", "", "brokers to measure on (default: LATHE_BROKERS, else an embedded one)")
+	fl.Int32Var(&f.partitions, "partitions", 12, "partitions of each topic")
+	fl.BoolVar(&f.asJSON, "json", false, "print one JSON object a line")
 }
 
 func newBench(_ app.Program, env Env) *cobra.Command {
@@ -49,20 +57,15 @@ logic at all. Without --brokers the embedded broker is used, which is no measure
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, _, release := signals(cmd.Context())
 			defer release()
-			if f.brokers == "" {
-				f.brokers, _ = lookup(env.Environ)("LATHE_BROKERS")
-			}
 			return runBench(ctx, env, f)
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.brokers, "brokers", "", "brokers to measure on (default: LATHE_BROKERS, else an embedded one)")
+	f.addTo(fl)
 	fl.IntSliceVar(&f.inFlight, "in-flight", []int{1, 64, 512}, "turns in flight")
 	fl.StringSliceVar(&f.tools, "tools", []string{benchRead, benchWrite, benchSlow}, "kinds of tools: read, write, slow")
 	fl.DurationVar(&f.warm, "warm", 3*time.Second, "time before each measurement")
 	fl.DurationVar(&f.span, "time", 8*time.Second, "time of each measurement")
-	fl.Int32Var(&f.partitions, "partitions", 12, "partitions of each topic")
-	fl.BoolVar(&f.asJSON, "json", false, "print one JSON object a line")
 	fl.StringVar(&f.profile, "profile", "", "folder for CPU profiles of the worker")
 	cmd.AddCommand(newBenchWorker(env), newBenchFloor(env), newBenchBroker(env), newBenchRestore(env))
 	return cmd
@@ -171,6 +174,9 @@ type bench struct {
 }
 
 func openBench(ctx context.Context, env Env, f benchFlags) (b *bench, err error) {
+	if f.brokers == "" {
+		f.brokers, _ = lookup(env.Environ)("LATHE_BROKERS")
+	}
 	b = &bench{env: env, flags: f, addrs: f.brokers, what: f.brokers}
 	if b.dir, err = os.MkdirTemp("", "lathe-bench-"); err != nil {
 		return nil, fmt.Errorf("make a folder for the benchmark: %w", err)

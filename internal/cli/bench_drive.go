@@ -62,21 +62,8 @@ func (r *runResult) quantile(q float64) float64 {
 
 // run runs one closed loop against a worker or the floor, in topics of its own.
 func (b *bench) run(ctx context.Context, spec runSpec) (res *runResult, err error) {
-	dir := filepath.Join(b.dir, spec.name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make a folder for the run: %w", err)
-	}
-	if err := writeBenchFiles(dir, spec.kind); err != nil {
-		return nil, err
-	}
-	if spec.admin, err = freeAddr(ctx); err != nil {
-		return nil, err
-	}
-	s, err := b.settings(ctx, spec, dir)
+	s, dir, err := b.prepare(ctx, &spec)
 	if err != nil {
-		return nil, err
-	}
-	if err := b.createTopics(ctx, s); err != nil {
 		return nil, err
 	}
 	c, err := b.startMeasured(ctx, spec, dir)
@@ -96,6 +83,24 @@ func (b *bench) run(ctx context.Context, spec runSpec) (res *runResult, err erro
 	c.stop()
 	res.shape, err = readShape(ctx, s, d.ended())
 	return res, errors.Join(err, b.dropTopics(ctx, s))
+}
+
+// prepare makes a run's folder, files and topics, and finds it an address for its probes.
+func (b *bench) prepare(ctx context.Context, spec *runSpec) (s *app.Settings, dir string, err error) {
+	dir = filepath.Join(b.dir, spec.name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, "", fmt.Errorf("make a folder for the run: %w", err)
+	}
+	if err := writeBenchFiles(dir, spec.kind); err != nil {
+		return nil, "", err
+	}
+	if spec.admin, err = freeAddr(ctx); err != nil {
+		return nil, "", err
+	}
+	if s, err = b.settings(ctx, *spec, dir); err != nil {
+		return nil, "", err
+	}
+	return s, dir, b.createTopics(ctx, s)
 }
 
 func (b *bench) startMeasured(ctx context.Context, spec runSpec, dir string) (*child, error) {

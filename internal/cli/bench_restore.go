@@ -39,19 +39,14 @@ read_committed consumer that only counts them. Then the worker is killed and sta
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, _, release := signals(cmd.Context())
 			defer release()
-			if f.brokers == "" {
-				f.brokers, _ = lookup(env.Environ)("LATHE_BROKERS")
-			}
 			return runBenchRestore(ctx, env, f)
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.brokers, "brokers", "", "brokers to measure on (default: LATHE_BROKERS, else an embedded one)")
+	f.addTo(fl)
 	fl.IntVar(&f.turns, "turns", 20_000, "turns that make the state")
 	fl.IntVar(&f.perSession, "per-session", 10, "turns of each session")
 	fl.StringSliceVar(&f.tools, "tools", []string{benchWrite}, "kinds of tools: read, write")
-	fl.Int32Var(&f.partitions, "partitions", 12, "partitions of each topic")
-	fl.BoolVar(&f.asJSON, "json", false, "print one JSON object a line")
 	return cmd
 }
 
@@ -141,21 +136,8 @@ func (b *bench) measureRestore(ctx context.Context, kind string, f restoreFlags)
 	b.runs++
 	spec := runSpec{kind: kind, inFlight: 512, name: fmt.Sprintf("r%d-%d.", os.Getpid(), b.runs)}
 	r = restoreResult{Brokers: b.brokers, Tools: kind, Turns: f.turns}
-	dir := filepath.Join(b.dir, spec.name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return r, fmt.Errorf("make a folder for the run: %w", err)
-	}
-	if err := writeBenchFiles(dir, kind); err != nil {
-		return r, err
-	}
-	if spec.admin, err = freeAddr(ctx); err != nil {
-		return r, err
-	}
-	s, err := b.settings(ctx, spec, dir)
+	s, dir, err := b.prepare(ctx, &spec)
 	if err != nil {
-		return r, err
-	}
-	if err := b.createTopics(ctx, s); err != nil {
 		return r, err
 	}
 	if err := b.makeState(ctx, s, spec, dir, f); err != nil {
