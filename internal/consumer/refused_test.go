@@ -13,32 +13,19 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lathe-run/lathe/internal/statestore"
+	"github.com/lathe-run/lathe/test/kafka/kafkatest"
 )
 
 // lowerMax sets max.message.bytes of a topic while the worker runs, as an operator may.
 func (b *bed) lowerMax(topic string, bytes int) {
 	b.t.Helper()
-	set, err := b.admin.AlterTopicConfigs(b.t.Context(), []kadm.AlterConfig{{
-		Op: kadm.SetConfig, Name: "max.message.bytes", Value: new(strconv.Itoa(bytes)),
-	}}, topic)
-	must(b.t, err)
-	for _, s := range set {
-		must(b.t, s.Err)
-	}
-	b.eventually("the brokers have the topic's limit", func() bool {
-		found, err := b.admin.DescribeTopicConfigs(b.t.Context(), topic)
-		must(b.t, err)
-		return slices.ContainsFunc(found[0].Configs, func(c kadm.Config) bool {
-			return c.Key == "max.message.bytes" && c.MaybeValue() == strconv.Itoa(bytes)
-		})
-	})
+	must(b.t, kafkatest.SetConfig(b.t.Context(), b.admin, topic, "max.message.bytes", strconv.Itoa(bytes)))
 }
 
 // noise does not compress.

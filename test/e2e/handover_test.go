@@ -85,6 +85,18 @@ func (b *bed) wantMovedOnce(r *reader, prefix string) {
 	}
 }
 
+// endEverywhere sends a turn to each partition and wants them all to end soon after a moment: nobody who is gone holds one.
+func (b *bed) endEverywhere(r *reader, prefix string, since time.Time) {
+	b.Helper()
+	for p := range int32(turnPartitions) {
+		b.send(named(prefix, p), keyFor(p))
+	}
+	r.allEnded()
+	if took := time.Since(since); took > 30*time.Second {
+		b.Errorf("turns on all partitions ended after %s, as if nobody had left", took)
+	}
+}
+
 // TestLeave_GivesThePartitionsOfAWorkerThatIsGoneToTheOthers kills a static member whose session would last for long, and takes
 // it out of the group by hand.
 func TestLeave_GivesThePartitionsOfAWorkerThatIsGoneToTheOthers(t *testing.T) {
@@ -104,13 +116,7 @@ func TestLeave_GivesThePartitionsOfAWorkerThatIsGoneToTheOthers(t *testing.T) {
 			began := time.Now()
 			code, out, errs := b.command("", "leave", "w-1", "w-9")
 			b.wantCommand("leave", code, 0, out, errs, "w-1 is out of group", "w-9 was not in group")
-			for p := range int32(turnPartitions) {
-				b.send(named("both-", p), keyFor(p))
-			}
-			r.allEnded()
-			if took := time.Since(began); took > 30*time.Second {
-				t.Errorf("turns on all partitions ended after %s, as if nobody had left", took)
-			}
+			b.endEverywhere(r, "both-", began)
 			b.awaitCommitted()
 			stays.drain()
 			r.check()
@@ -135,13 +141,7 @@ func TestLeaveOnStop_ScalesInWithoutIdlePartitions(t *testing.T) {
 			goes.awaitPartitions()
 			goes.drain()
 			began := time.Now()
-			for p := range int32(turnPartitions) {
-				b.send(named("both-", p), keyFor(p))
-			}
-			r.allEnded()
-			if took := time.Since(began); took > 30*time.Second {
-				t.Errorf("turns on all partitions ended after %s, as if nobody had left", took)
-			}
+			b.endEverywhere(r, "both-", began)
 			b.awaitCommitted()
 			stays.drain()
 			r.check()

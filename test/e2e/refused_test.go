@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/lathe-run/lathe/schemas"
 	"github.com/lathe-run/lathe/test/internal/world"
+	"github.com/lathe-run/lathe/test/kafka/kafkatest"
 )
 
 const (
@@ -42,23 +42,7 @@ func bulkScript() string {
 // lowerMax sets max.message.bytes of a topic as an operator may while workers run, and returns when the brokers have it.
 func (b *bed) lowerMax(topic string, bytes int) {
 	b.Helper()
-	set, err := b.adm.AlterTopicConfigs(b.ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: new(strconv.Itoa(bytes))}}, topic)
-	b.must(err)
-	for _, s := range set {
-		b.must(s.Err)
-	}
-	b.eventually("the brokers have the topic's limit", func() bool {
-		found, err := b.adm.DescribeTopicConfigs(b.ctx, topic)
-		if err != nil || len(found) != 1 {
-			return false
-		}
-		for _, c := range found[0].Configs {
-			if c.Key == "max.message.bytes" {
-				return c.MaybeValue() == strconv.Itoa(bytes)
-			}
-		}
-		return false
-	})
+	b.must(kafkatest.SetConfig(b.ctx, b.adm, topic, "max.message.bytes", strconv.Itoa(bytes)))
 }
 
 // TestOperator_LowersWhatATopicTakes while turns run that write more. Each of them ends with the code of a limit, at most once per

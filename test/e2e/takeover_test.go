@@ -76,23 +76,30 @@ func (b *bed) settledWrites(r *reader) {
 	})
 }
 
-// TestZombie_CommitsNothingAndStartsNothing stops a worker for longer than its session, lets another take its partitions over,
-// and continues it: what it had under way is not seen, it starts no call for a turn that is not its own, and it works on.
-func TestZombie_CommitsNothingAndStartsNothing(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, newCluster(t))
+// newZombie stops a worker with calls under way for longer than its session, and lets another take its partitions over and end all
+// turns: its calls return at once, and so do the zombie's when it wakes up.
+func newZombie(t *testing.T) (b *bed, r *reader, zombie, second *process) {
+	t.Helper()
+	b = newBed(t, newCluster(t))
 	b.shortSession()
 	b.createTurns()
 	b.sendAcross()
-	zombie := b.start("w-0")
-	r := b.reader()
+	zombie, r = b.start("w-0"), b.reader()
 	b.awaitHeld()
 	b.settledWrites(r)
 	zombie.signal(syscall.SIGSTOP)
 	zombie.awaitStopped()
-	second := b.start("w-1")
-	b.releaseAcross() // The second worker's calls return at once, and so do the zombie's when it wakes up.
+	second = b.start("w-1")
+	b.releaseAcross()
 	r.allEnded()
+	return b, r, zombie, second
+}
+
+// TestZombie_CommitsNothingAndStartsNothing stops a worker for longer than its session, lets another take its partitions over,
+// and continues it: what it had under way is not seen, it starts no call for a turn that is not its own, and it works on.
+func TestZombie_CommitsNothingAndStartsNothing(t *testing.T) {
+	t.Parallel()
+	b, r, zombie, second := newZombie(t)
 	r.toEnd()
 	events, calls := len(r.outputs), len(b.begun())
 	zombie.signal(syscall.SIGCONT)

@@ -9,30 +9,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lathe-run/lathe/test/kafka/kafkatest"
 )
 
 // lowerMax sets max.message.bytes of a topic while it is written to, as an operator may.
 func (b *bed) lowerMax(topic string, bytes int) {
 	b.t.Helper()
-	set, err := b.admin.AlterTopicConfigs(b.t.Context(), []kadm.AlterConfig{{
-		Op: kadm.SetConfig, Name: "max.message.bytes", Value: new(strconv.Itoa(bytes)),
-	}}, topic)
-	must(b.t, err)
-	for _, s := range set {
-		must(b.t, s.Err)
-	}
-	for got := ""; got != strconv.Itoa(bytes); { // A broker learns of it a little later than the controller.
-		found, err := b.admin.DescribeTopicConfigs(b.t.Context(), topic)
-		must(b.t, err)
-		for _, c := range found[0].Configs {
-			if c.Key == "max.message.bytes" {
-				got = c.MaybeValue()
-			}
-		}
-	}
+	must(b.t, kafkatest.SetConfig(b.t.Context(), b.admin, topic, "max.message.bytes", strconv.Itoa(bytes)))
 }
 
 // noise does not compress.

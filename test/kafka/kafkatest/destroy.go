@@ -20,6 +20,30 @@ func (c *Cluster) SetTopicConfig(ctx context.Context, topic, key, value string) 
 	return c.administer(func(_ *kgo.Client, adm *kadm.Client) error { return setConfig(ctx, adm, topic, key, value) })
 }
 
+// SetConfig sets one setting of a topic on any broker, the embedded one too, and returns when it is described so: a broker learns of
+// it a little later than the controller.
+func SetConfig(ctx context.Context, adm *kadm.Client, topic, key, value string) error {
+	if err := setConfig(ctx, adm, topic, key, value); err != nil {
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		settings, err := ownConfigs(ctx, adm, topic)
+		if err != nil {
+			return err
+		}
+		if got := settings[key]; got != nil && *got == value {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s of topic %s: %w", key, topic, context.Cause(ctx))
+		}
+	}
+}
+
 func setConfig(ctx context.Context, adm *kadm.Client, topic, key, value string) error {
 	done, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, topic)
 	if err == nil {
