@@ -44,15 +44,25 @@ func SetConfig(ctx context.Context, adm *kadm.Client, topic, key, value string) 
 	}
 }
 
+// setConfig asks again when no answer came: the client may have picked a broker that is stopped.
 func setConfig(ctx context.Context, adm *kadm.Client, topic, key, value string) error {
-	done, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, topic)
-	if err == nil {
-		_, err = done.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
+	const tries = 10
+	for try := 1; ; try++ {
+		done, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, topic)
+		if err == nil {
+			_, err = done.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
+		}
+		if err == nil {
+			return nil
+		}
+		if refused := (*kerr.Error)(nil); errors.As(err, &refused) || try == tries || ctx.Err() != nil {
+			return fmt.Errorf("set %s of topic %s: %w", key, topic, err)
+		}
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("set %s of topic %s: %w", key, topic, err)
-	}
-	return nil
 }
 
 // DeleteTopic deletes a topic and returns when every broker has forgotten it.
