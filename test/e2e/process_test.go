@@ -18,6 +18,8 @@ import (
 type process struct {
 	*bed
 	*proc.Process
+
+	stopped time.Time
 }
 
 // start starts a worker with an instance id. Changes are settings as name=value; an empty value takes one away.
@@ -35,7 +37,7 @@ func (b *bed) start(instance string, changes ...string) *process {
 		b.Skipf("needs processes with host names of their own, which this machine forbids: %v", err)
 	}
 	b.must(err)
-	w := &process{b, p}
+	w := &process{bed: b, Process: p}
 	b.Cleanup(func() {
 		w.kill()
 		w.review()
@@ -83,6 +85,7 @@ func (p *process) awaitKilled() {
 func (p *process) awaitStopped() {
 	p.Helper()
 	p.eventually("worker "+p.Name+" stops", p.Stopped)
+	p.stopped = time.Now()
 }
 
 // logged returns the first line of the log with the message, or nil.

@@ -78,10 +78,10 @@ func (b *bed) settledWrites(r *reader) {
 
 // newZombie stops a worker with calls under way for longer than its session, and lets another take its partitions over and end all
 // turns: its calls return at once, and so do the zombie's when it wakes up.
-func newZombie(t *testing.T) (b *bed, r *reader, zombie, second *process) {
+func newZombie(t *testing.T, set func(*bed)) (b *bed, r *reader, zombie, second *process) {
 	t.Helper()
 	b = newBed(t, newCluster(t))
-	b.shortSession()
+	set(b)
 	b.createTurns()
 	b.sendAcross()
 	zombie, r = b.start("w-0"), b.reader()
@@ -99,7 +99,13 @@ func newZombie(t *testing.T) (b *bed, r *reader, zombie, second *process) {
 // and continues it: what it had under way is not seen, it starts no call for a turn that is not its own, and it works on.
 func TestZombie_CommitsNothingAndStartsNothing(t *testing.T) {
 	t.Parallel()
-	b, r, zombie, second := newZombie(t)
+	b, r, zombie, second := newZombie(t, (*bed).shortSession)
+	b.wake(r, zombie, second)
+}
+
+// wake continues a zombie: neither an event nor a call may come of it, and it must share the work again.
+func (b *bed) wake(r *reader, zombie, second *process) {
+	b.Helper()
 	r.toEnd()
 	events, calls := len(r.outputs), len(b.begun())
 	zombie.signal(syscall.SIGCONT)
@@ -107,7 +113,7 @@ func TestZombie_CommitsNothingAndStartsNothing(t *testing.T) {
 	zombie.awaitPartitions()
 	r.toEnd()
 	if len(r.outputs) != events || len(b.begun()) != calls {
-		t.Errorf("after the zombie woke up: %d events and %d calls, want %d and %d", len(r.outputs), len(b.begun()), events, calls)
+		b.Errorf("after the zombie woke up: %d events and %d calls, want %d and %d", len(r.outputs), len(b.begun()), events, calls)
 	}
 	for p := range int32(turnPartitions) {
 		b.send(named("both-late-", p), keyFor(p))

@@ -12,7 +12,7 @@ import (
 // is continued: the other worker has everything within a few sessions.
 func TestZombie_ThatDrainsAsItWakesUpHoldsNobodyBack(t *testing.T) {
 	t.Parallel()
-	b, r, zombie, second := newZombie(t)
+	b, r, zombie, second := newZombie(t, (*bed).shortSession)
 	zombie.signal(syscall.SIGCONT)
 	zombie.signal(syscall.SIGTERM)
 	t.Logf("the zombie ended with %d", zombie.wait())
@@ -22,4 +22,19 @@ func TestZombie_ThatDrainsAsItWakesUpHoldsNobodyBack(t *testing.T) {
 	b.awaitCommitted()
 	second.drain()
 	r.check()
+}
+
+// TestZombie_OfTwoMinutesCommitsNothingAndStartsNothing stops a worker for two minutes, with the session and the transactions of the
+// defaults, while another works on.
+func TestZombie_OfTwoMinutesCommitsNothingAndStartsNothing(t *testing.T) {
+	t.Parallel()
+	b, r, zombie, second := newZombie(t, func(*bed) {})
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for i := int32(0); time.Since(zombie.stopped) < 2*time.Minute; i++ {
+		<-every.C
+		b.send(named("write-meanwhile-", i), keyFor(i%turnPartitions))
+		r.allEnded()
+	}
+	b.wake(r, zombie, second)
 }

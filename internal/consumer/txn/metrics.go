@@ -31,6 +31,7 @@ const (
 type retry string
 
 const (
+	retryOpen     retry = "open"
 	retryAnnounce retry = "announce"
 	retryOffsets  retry = "offsets"
 	retryResolve  retry = "resolve"
@@ -52,7 +53,7 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		return metric.WithAttributeSet(attribute.NewSet(attribute.String("outcome", o.String())))
 	}
 	again := make(map[retry]metric.MeasurementOption)
-	for _, what := range []retry{retryAnnounce, retryOffsets, retryResolve} {
+	for _, what := range []retry{retryOpen, retryAnnounce, retryOffsets, retryResolve} {
 		again[what] = metric.WithAttributeSet(attribute.NewSet(attribute.String("what", string(what))))
 	}
 	return &metrics{

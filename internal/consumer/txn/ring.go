@@ -49,13 +49,30 @@ func Open(ctx context.Context, cfg Config) (*Ring, error) {
 	for i := range cfg.Slots {
 		s := &slot{cfg: &r.cfg, number: i, txID: cfg.txID(i)}
 		r.slots = append(r.slots, s)
-		group.Go(func() error { return s.open(ctx) })
+		group.Go(func() error { return r.open(ctx, s) })
 	}
 	if err := group.Wait(); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("open the transaction ring: %w", err)
 	}
 	return r, nil
+}
+
+// open opens a slot at the start, again if that fails for a reason that may pass: the client does not ask again after every error that
+// a broker in trouble answers with. It gives up after about 20 s.
+func (r *Ring) open(ctx context.Context, s *slot) error {
+	const tries = 8
+	again := Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second, Spread: true}
+	for try := 1; ; try++ {
+		err := s.open(ctx)
+		if err == nil || try == tries || errors.Is(err, ErrConfig) {
+			return err
+		}
+		if again.Wait(ctx) != nil {
+			return err
+		}
+		r.metrics.retry(ctx, retryOpen)
+	}
 }
 
 // Close closes every slot. An open transaction is left to the next process with the same ids, or to its timeout.

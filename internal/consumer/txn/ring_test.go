@@ -117,6 +117,32 @@ func TestOpen_NamesATransactionalIDThatIsForbidden(t *testing.T) {
 	})
 }
 
+func TestOpen_AsksAgainForWhatMayPass(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		times int
+		opens bool
+	}{"passes": {3, true}, "stays": {-1, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f, began := newFake(t, 1, 2), time.Now()
+				defer f.cluster.Fault(kfake.Fault{Keys: keys(kmsg.InitProducerID), Err: kerr.UnknownServerError, Count: c.times}).Remove()
+				r, err := Open(t.Context(), f.config())
+				if r != nil {
+					r.Close()
+				}
+				if c.opens != (err == nil) || !c.opens && !errors.Is(err, kerr.UnknownServerError) {
+					t.Fatalf("got %v, want it open: %v", err, c.opens)
+				}
+				if took := time.Since(began); took > 30*time.Second {
+					t.Errorf("it took %s", took)
+				}
+			})
+		})
+	}
+}
+
 func TestOpen_GivesUpWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
