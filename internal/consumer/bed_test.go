@@ -224,6 +224,9 @@ func onDisk(fs vfs.FS) func(*setup) { return func(s *setup) { s.fs = fs } }
 
 func with(f func(*Config)) func(*setup) { return func(s *setup) { f(&s.cfg) } }
 
+// calm lets minutes of a bubble pass cheaply: otherwise brokers are asked every 20 ms.
+func calm(s *setup) { s.cfg.HeartbeatInterval, s.cfg.FetchMaxWait = time.Second, 500*time.Millisecond }
+
 func handling(e *echo) func(*setup) {
 	return func(s *setup) { e.topic = s.handler.topic; s.handler = e }
 }

@@ -174,7 +174,7 @@ func TestWorker_ALongTurnCausesNoRebalance(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(f *fake) {
 		release := make(chan struct{})
-		p := f.start(handling(holdTurn("long", release))).running(bedPartitions)
+		p := f.start(calm, handling(holdTurn("long", release))).running(bedPartitions)
 		epochs := p.statusOf(func(s PartitionStatus) string { return strconv.FormatUint(s.Epoch, 10) })
 		s := sessionOn(1, 1)
 		f.produce(turn(s, "long"), turn(sessionOn(1, 2), "short"))

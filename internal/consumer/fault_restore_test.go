@@ -90,7 +90,7 @@ func TestWorker_RefusesAnotherPartitionCount(t *testing.T) {
 func TestWorker_StopsWhenPartitionsAreAdded(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(f *fake) {
-		p := f.start().running(bedPartitions)
+		p := f.start(calm).running(bedPartitions)
 		_, err := f.admin.CreatePartitions(f.t.Context(), 2, f.turns.Name)
 		must(f.t, err)
 		<-p.ended
@@ -135,16 +135,20 @@ func TestWorker_PinsWhereItBegins(t *testing.T) {
 	})
 }
 
-// TestWorker_KeepsAnIdleDiskTrusted leaves a worker idle for days, kills it, and starts another with its disk.
+// TestWorker_KeepsAnIdleDiskTrusted leaves a worker idle for longer than its changelog keeps tombstones, kills it, and starts another
+// with its disk.
 func TestWorker_KeepsAnIdleDiskTrusted(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(f *fake) {
 		fs := vfs.NewMem()
-		slow := with(func(c *Config) { c.HeartbeatInterval, c.FetchMaxWait = 2*time.Second, 5*time.Second })
+		const retention = 2 * time.Hour
+		slow := with(func(c *Config) {
+			c.HeartbeatInterval, c.FetchMaxWait, c.ChangelogDeleteRetention = 2*time.Second, 5*time.Second, retention
+		})
 		first := f.start(onDisk(fs), slow).running(bedPartitions)
 		f.load(80, 8)
 		f.handled()
-		<-time.After(36 * time.Hour)
+		<-time.After(retention + retention/2)
 		first.kill()
 		second := f.start(onDisk(fs), slow).running(bedPartitions)
 		for id, n := range second.restored() {

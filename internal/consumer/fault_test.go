@@ -115,7 +115,7 @@ func TestWorker_WaitsForTheRegistry(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(f *fake) {
 		down := &flakyDecoder{Decoder: schemas.NewDecoder(schemas.DecoderOptions{}), until: time.Now().Add(10 * time.Minute)}
-		p := f.start(func(s *setup) { s.deps.Decoder = down }).running(bedPartitions)
+		p := f.start(calm, func(s *setup) { s.deps.Decoder = down }).running(bedPartitions)
 		s := sessionOn(1, 1)
 		f.produce(turn(s, "first"), turn(s, "needs-registry"), turn(s, "last"), turn(sessionOn(2, 1), "other"))
 		f.eventually("the other is done", func() bool { return f.committed()[2].At == 1 })
@@ -209,7 +209,7 @@ func TestWorker_SkipsABatchThatWouldFillTheMemory(t *testing.T) {
 func TestWorker_GivesUpWhenItIsRefusedForTooLong(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(f *fake) {
-		p := f.start(with(func(c *Config) { c.RefusalGrace = 5 * time.Minute })).running(bedPartitions)
+		p := f.start(calm, with(func(c *Config) { c.RefusalGrace = 5 * time.Minute })).running(bedPartitions)
 		f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: f.output.Name, Err: kerr.TopicAuthorizationFailed, Count: -1})
 		began := time.Now()
 		f.load(1, 1)
@@ -224,7 +224,7 @@ func TestWorker_GivesUpWhenItIsRefusedForTooLong(t *testing.T) {
 func TestWorker_EndsWhenNoCycleSucceeds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(f *fake) {
-		p := f.start(with(func(c *Config) { c.Stall = time.Minute })).running(bedPartitions)
+		p := f.start(calm, with(func(c *Config) { c.Stall = time.Minute })).running(bedPartitions)
 		f.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.RebalanceInProgress, Count: -1})
 		f.load(1, 1)
 		<-p.ended

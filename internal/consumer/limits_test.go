@@ -114,7 +114,7 @@ func TestWorker_HoldsABoundedAmountWhileBrokersAreAway(t *testing.T) {
 			}
 			return nil
 		}}
-		p := f.start(handling(h), with(func(c *Config) { c.MaxBufferedBytes, c.Stall = buffer, time.Hour })).running(bedPartitions)
+		p := f.start(calm, handling(h), with(func(c *Config) { c.MaxBufferedBytes, c.Stall = buffer, time.Hour })).running(bedPartitions)
 		f.wires.breakAt(func(key kmsg.Key) damage {
 			if slices.Contains([]kmsg.Key{kmsg.Produce, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn}, key) {
 				return cutRequest

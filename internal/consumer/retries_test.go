@@ -89,7 +89,6 @@ func refusalTime(t *testing.T) (long time.Duration, all bool) {
 }
 
 func (f *fake) refuse(key kmsg.Key, err *kerr.Error, starting bool, long time.Duration) {
-	calm := with(func(c *Config) { c.HeartbeatInterval, c.FetchMaxWait = time.Second, 500*time.Millisecond })
 	f.load(20, 8)
 	f.opts = append(f.opts, kgo.MetadataMinAge(5*time.Second)) // As a worker has it.
 	var p *process
