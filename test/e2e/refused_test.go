@@ -39,6 +39,14 @@ func bulkScript() string {
 `, world.Noise(bulk), bulk)
 }
 
+// bulkTurns prepares for turns of bulkScript.
+func (b *bed) bulkTurns() {
+	b.Helper()
+	b.createTurns()
+	b.write("script.yaml", bulkScript())
+	b.write("lathe.yaml", strings.Replace(manifest, "tools: [", "tools: [bulk_read, bulk_pay, ", 1))
+}
+
 // lowerMax sets max.message.bytes of a topic as an operator may while workers run, and returns when the brokers have it.
 func (b *bed) lowerMax(topic string, bytes int) {
 	b.Helper()
@@ -64,9 +72,7 @@ func TestOperator_LowersWhatATopicTakes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, newCluster(t))
-			b.createTurns()
-			b.write("script.yaml", bulkScript())
-			b.write("lathe.yaml", strings.Replace(manifest, "tools: [", "tools: [bulk_read, bulk_pay, ", 1))
+			b.bulkTurns()
 			w := b.start("w-0")
 			r := b.reader()
 			b.send("hello-first", "ann")
@@ -95,7 +101,37 @@ func TestOperator_LowersWhatATopicTakes(t *testing.T) {
 				}
 			}
 			b.lowerMax(tc.topic(b), 1<<20) // Else the worker says at its start that the topic's limit is too low.
-			b.resumesFrom(r)
+			b.resumesFrom(r, "w-1")
+		})
+	}
+}
+
+// TestOperator_LowersWhatATopicTakes_AndTheWorkerIsKilled kills the worker at moments of doing without what the broker refuses; then
+// the operator sets the limit back. What had not ended by then ends as it would have, and nothing runs or is said twice.
+func TestOperator_LowersWhatATopicTakes_AndTheWorkerIsKilled(t *testing.T) {
+	t.Parallel()
+	ends := []string{schemas.StatusCompleted, schemas.StatusFailed}
+	for _, point := range []string{"after:abort:1", "after:abort:2", "before:take:3", "before:end:1", "after:end:1"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, newCluster(t))
+			b.bulkTurns()
+			w := b.start("w-0")
+			r := b.reader()
+			b.send("hello-first", "ann")
+			r.allEnded()
+			w.drain()
+			w = b.start("w-0", envSignals+"=kill:"+point).ready()
+			b.lowerMax(b.changelog(), lowered)
+			for i := range 6 {
+				session := fmt.Sprintf("session-%d", i)
+				b.send(fmt.Sprintf("large-%d", i), session, ends...)
+				b.send(fmt.Sprintf("fetch-%d", i), session, ends...)
+				b.send(fmt.Sprintf("read-%d", i), session)
+			}
+			w.awaitKilled()
+			b.lowerMax(b.changelog(), 1<<20)
+			b.resumesFrom(r, "w-0")
 		})
 	}
 }
@@ -107,10 +143,10 @@ func (r *reader) refused(turn string) bool {
 	return end.Code == schemas.CodeLimitExceeded && strings.Contains(end.Message, "the broker refuses a record")
 }
 
-// resumesFrom lets another worker go on, from the changelog alone: what was dropped is nowhere.
-func (b *bed) resumesFrom(r *reader) {
+// resumesFrom lets a worker go on, a new one from the changelog alone: what was dropped is nowhere.
+func (b *bed) resumesFrom(r *reader, instance string) {
 	b.Helper()
-	w := b.start("w-1")
+	w := b.start(instance)
 	b.send("hello-again", "session-0")
 	b.sendAgain()
 	r.allEnded()
