@@ -111,7 +111,7 @@ func TestOperator_LowersWhatATopicTakes(t *testing.T) {
 func TestOperator_LowersWhatATopicTakes_AndTheWorkerIsKilled(t *testing.T) {
 	t.Parallel()
 	ends := []string{schemas.StatusCompleted, schemas.StatusFailed}
-	for _, point := range []string{"after:abort:1", "after:abort:2", "before:take:3", "before:end:1", "after:end:1"} {
+	for _, point := range []string{"before:abort:1", "after:abort:1", "after:abort:2", "before:abort:3"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, newCluster(t))
