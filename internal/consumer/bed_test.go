@@ -20,6 +20,7 @@ import (
 	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/internal/statestore"
 	"github.com/lathe-run/lathe/schemas"
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 func must(tb testing.TB, err error) {
@@ -35,7 +36,7 @@ type bed struct {
 	name    string
 	opts    []kgo.Opt
 	version int
-	wires   *wires
+	wires   *netcut.Wires
 
 	admin                             *kadm.Client
 	producer                          *kgo.Client
@@ -47,7 +48,7 @@ type bed struct {
 const bedPartitions = 4
 
 // newBed makes the topics. The options reach the cluster.
-func newBed(tb testing.TB, name string, version int, w *wires, opts ...kgo.Opt) *bed {
+func newBed(tb testing.TB, name string, version int, w *netcut.Wires, opts ...kgo.Opt) *bed {
 	tb.Helper()
 	b := &bed{
 		t: tb, name: name, version: version, wires: w,
@@ -297,14 +298,6 @@ func sorted(m map[int32]string) []string {
 	}
 	return out
 }
-
-const (
-	cutNothing damage = iota
-	// cutRequest loses the request before the broker has it.
-	cutRequest
-	// cutAnswer loses the answer after the broker has acted.
-	cutAnswer
-)
 
 func contains(list []string, part string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, part) })

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lathe-run/lathe/schemas"
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 // letter is what a dead letter says.
@@ -80,11 +81,11 @@ func deadLetters(b *bed) {
 	}
 	b.produce(turn(s, "good"))
 	lost := atomic.Int32{}
-	b.wires.breakAt(func(key kmsg.Key) damage { // The first answer to an EndTxn is lost: letter and offset are decided together.
+	b.wires.BreakAt(func(key kmsg.Key) netcut.Cut { // The first answer to an EndTxn is lost: letter and offset are decided together.
 		if key == kmsg.EndTxn && lost.Add(1) == 3 {
-			return cutAnswer
+			return netcut.CutAnswer
 		}
-		return cutNothing
+		return netcut.CutNothing
 	})
 	p := b.start(handling(&echo{on: func(_ context.Context, _ *Assignment, rec *Record) error {
 		if rec.Event.TurnID == "conflicting" {

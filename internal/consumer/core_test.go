@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 // core is what holds on every broker.
@@ -63,24 +65,24 @@ func lostAnswers(b *bed) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var mu sync.Mutex
 	left, cuts := 25, 0
-	b.wires.breakAt(func(key kmsg.Key) damage {
+	b.wires.BreakAt(func(key kmsg.Key) netcut.Cut {
 		if key != kmsg.EndTxn && key != kmsg.TxnOffsetCommit && key != kmsg.Produce {
-			return cutNothing
+			return netcut.CutNothing
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if left == 0 || rnd.IntN(6) > 0 {
-			return cutNothing
+			return netcut.CutNothing
 		}
 		left--
 		cuts++
-		return damage(1 + rnd.IntN(2))
+		return netcut.Cut(1 + rnd.IntN(2))
 	})
 	for range 40 {
 		b.load(20, 10)
 	}
 	b.handled()
-	b.wires.breakAt(nil)
+	b.wires.BreakAt(nil)
 	b.exactlyOnce(10)
 	p.end()
 	p.stateIsTheChangelog()
@@ -179,12 +181,12 @@ func (p *process) restored() map[int32]int64 {
 func restoreToEmptyDisk(b *bed) {
 	first := b.start(with(func(c *Config) { c.Txn.Timeout = 5 * time.Second })).running(bedPartitions)
 	aborts := 0
-	b.wires.breakAt(func(key kmsg.Key) damage { // Aborted records lie in the changelog too, last of all.
+	b.wires.BreakAt(func(key kmsg.Key) netcut.Cut { // Aborted records lie in the changelog too, last of all.
 		if key == kmsg.TxnOffsetCommit && aborts < 6 {
 			aborts++
-			return cutRequest
+			return netcut.CutRequest
 		}
-		return cutNothing
+		return netcut.CutNothing
 	})
 	for range 10 {
 		b.load(30, 10)

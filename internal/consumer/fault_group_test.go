@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lathe-run/lathe/internal/consumer/txn"
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 // TestWorker_BeginsNothingWhenTheGroupIsSilent cuts the worker off from the group: after half a session nothing begins, until the
@@ -67,13 +68,13 @@ func TestWorker_LosesEverythingWhenItsSessionEnds(t *testing.T) {
 			},
 		}), func(s *setup) {
 			s.deps.NewClient = func(opts ...kgo.Opt) (*kgo.Client, error) {
-				w := &wires{dial: f.wires.dial}
-				w.at = func(kmsg.Key) damage {
+				w := &netcut.Wires{Through: f.wires.Through}
+				w.BreakAt(func(kmsg.Key) netcut.Cut {
 					if silent.Load() {
-						return cutRequest
+						return netcut.CutRequest
 					}
-					return cutNothing
-				}
+					return netcut.CutNothing
+				})
 				return f.newClient(append(opts, kgo.Dialer(w.Dial))...)
 			}
 		}).running(bedPartitions)

@@ -13,13 +13,14 @@ import (
 
 	"github.com/lathe-run/lathe/internal/statestore"
 	"github.com/lathe-run/lathe/test/kafka/kafkatest"
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
 
 func newReal(tb testing.TB, c *kafkatest.Cluster, version int) *bed {
 	tb.Helper()
-	w := &wires{dial: (&net.Dialer{}).DialContext}
+	w := &netcut.Wires{Through: (&net.Dialer{}).DialContext}
 	return newBed(tb, kafkatest.Name(tb), version, w, kgo.SeedBrokers(c.Addrs()...), kgo.Dialer(w.Dial))
 }
 

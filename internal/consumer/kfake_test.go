@@ -7,6 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 // fake is a cluster inside the bubble of a test.
@@ -29,7 +31,7 @@ func newFake(t *testing.T, brokers, version int) *fake {
 	cluster, err := kfake.NewCluster(opts...)
 	must(t, err)
 	t.Cleanup(cluster.Close)
-	w := &wires{dial: network.DialContext}
+	w := &netcut.Wires{Through: network.DialContext}
 	b := newBed(t, "bed", version, w, kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.Dialer(w.Dial))
 	return &fake{bed: b, cluster: cluster}
 }

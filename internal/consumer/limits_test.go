@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lathe-run/lathe/internal/statestore"
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 // A turn event is bounded with all that belongs to its record: what is below and at the limit runs, what is one byte above it is a
@@ -115,13 +116,13 @@ func TestWorker_HoldsABoundedAmountWhileBrokersAreAway(t *testing.T) {
 			return nil
 		}}
 		p := f.start(calm, handling(h), with(func(c *Config) { c.MaxBufferedBytes, c.Stall = buffer, time.Hour })).running(bedPartitions)
-		f.wires.breakAt(func(key kmsg.Key) damage {
+		f.wires.BreakAt(func(key kmsg.Key) netcut.Cut {
 			if slices.Contains([]kmsg.Key{kmsg.Produce, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn}, key) {
-				return cutRequest
+				return netcut.CutRequest
 			}
-			return cutNothing
+			return netcut.CutNothing
 		})
-		away := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.Dialer(f.wires.dial)) // Producers have a way of their own.
+		away := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.Dialer(f.wires.Through)) // Producers have a way of their own.
 		for i := range turns {
 			r := turn(sessionOn(int32(i%bedPartitions), i), fmt.Sprintf("turn-%d", i))
 			r.Topic, r.Headers = f.turns.Name, []kgo.RecordHeader{{Key: "ballast", Value: make([]byte, 16<<10)}}
@@ -152,7 +153,7 @@ func TestWorker_HoldsABoundedAmountWhileBrokersAreAway(t *testing.T) {
 		if status := p.worker.Status(); !status.Live {
 			f.t.Errorf("the worker is not live: %s", status.LiveReason)
 		}
-		f.wires.breakAt(nil)
+		f.wires.BreakAt(nil)
 		f.handled()
 		if n := steps.Load(); n != turns*chunks {
 			f.t.Errorf("%d steps were taken in all, want %d: each once", n, turns*chunks)
@@ -190,13 +191,13 @@ func TestPermit_SaysThatAPartitionDrainsWhileATurnWaitsForRoom(t *testing.T) {
 		}}
 		p := f.start(handling(h), with(func(c *Config) { c.MaxBufferedBytes = 1 })).running(bedPartitions)
 		fault := f.wires
-		fault.breakAt(func(key kmsg.Key) damage {
+		fault.BreakAt(func(key kmsg.Key) netcut.Cut {
 			if key == kmsg.Produce {
-				return cutRequest
+				return netcut.CutRequest
 			}
-			return cutNothing
+			return netcut.CutNothing
 		})
-		must(f.t, f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.Dialer(f.wires.dial)).
+		must(f.t, f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.Dialer(f.wires.Through)).
 			ProduceSync(f.t.Context(), func() *kgo.Record { r := turn(sessionOn(1, 1), "one"); r.Topic = f.turns.Name; return r }()).FirstErr())
 		<-time.After(10 * time.Second)
 		select {
@@ -208,7 +209,7 @@ func TestPermit_SaysThatAPartitionDrainsWhileATurnWaitsForRoom(t *testing.T) {
 		if err := <-waits; err == nil || !strings.Contains(err.Error(), ErrDraining.Error()) {
 			f.t.Errorf("Permit gives %v, want ErrDraining", err)
 		}
-		fault.breakAt(nil)
+		fault.BreakAt(nil)
 		<-p.ended
 		p.close()
 	})

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 // core is what must hold on every broker; each test gets a bed of its own.
@@ -141,7 +143,7 @@ func refusesUnfenced(b *bed) {
 }
 
 // unknown commits a cycle whose EndTxn is cut as often as the client tries.
-func unknown(b *bed, how cut) Result {
+func unknown(b *bed, how netcut.Cut) Result {
 	w := b.worker(func(c *Config) {
 		c.Timeout = 2 * time.Second
 		c.Hooks.Before = func(_ context.Context, s Step) {
@@ -168,13 +170,13 @@ func unknown(b *bed, how cut) Result {
 }
 
 func unknownApplied(b *bed) {
-	res := unknown(b, cutAnswer)
+	res := unknown(b, netcut.CutAnswer)
 	requireOutcome(b.t, res, Committed, nil)
 	b.requireOnce(concat("before", "unknown", "after-1", "after-2", "after-3")...)
 }
 
 func unknownNotApplied(b *bed) {
-	res := unknown(b, cutRequest)
+	res := unknown(b, netcut.CutRequest)
 	requireOutcome(b.t, res, Aborted, ErrTransient)
 	equal(b.t, len(res.Lost), 0)
 	b.requireOnce(concat("before", "after-1", "after-2", "after-3")...)

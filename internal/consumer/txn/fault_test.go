@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 func keys(k ...kmsg.Key) []kmsg.Key { return k }
@@ -404,11 +406,11 @@ func TestRing_KnowsAnOutcomeThoughAPartitionWasTakenOver(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
-		how     cut
+		how     netcut.Cut
 		outcome Outcome
 	}{
-		{"committed", cutAnswer, Committed},
-		{"not committed", cutRequest, Aborted},
+		{"committed", netcut.CutAnswer, Committed},
+		{"not committed", netcut.CutRequest, Aborted},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

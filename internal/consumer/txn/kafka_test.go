@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { os.Exit(kafkatest.Main(m)) }
 
 func newReal(tb testing.TB, c *kafkatest.Cluster, version int, consumer ...kgo.Opt) *bed {
 	tb.Helper()
-	w := &wires{dial: (&net.Dialer{}).DialContext, armed: make(chan struct{}, 1)}
+	w := newWires((&net.Dialer{}).DialContext)
 	return newBed(tb, version, kafkatest.Name(tb), w, consumer, kgo.SeedBrokers(c.Addrs()...), kgo.Dialer(w.Dial))
 }
 

@@ -28,7 +28,7 @@ func newFake(t *testing.T, brokers, version int) *fake {
 	cluster, err := kfake.NewCluster(opts...)
 	must(t, err)
 	t.Cleanup(cluster.Close)
-	w := &wires{dial: network.DialContext, armed: make(chan struct{}, 1)}
+	w := newWires(network.DialContext)
 	b := newBed(t, version, "bed", w, nil, kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.Dialer(w.Dial))
 	// The race detector makes the tables of LZ4 very slow; a real broker gets them.
 	b.last = func() []kgo.Opt { return []kgo.Opt{kgo.ProducerBatchCompression(kgo.NoCompression())} }

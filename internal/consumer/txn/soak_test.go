@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 // TestRing_TellsTheTruthUnderRandomFaults commits many cycles while requests fail, connections break, and leaders and
@@ -144,7 +146,7 @@ func (f *fake) disturb(random *rand.Rand) func() {
 		return f.cluster.Fault(one).Remove
 	}
 	wire := func(key kmsg.Key) func() {
-		f.wires.breakAt(key, []cut{cutRequest, cutAnswer}[random.IntN(2)])
+		f.wires.breakAt(key, []netcut.Cut{netcut.CutRequest, netcut.CutAnswer}[random.IntN(2)])
 		return func() { f.wires.mend() }
 	}
 	switch random.IntN(20) {
@@ -163,7 +165,7 @@ func (f *fake) disturb(random *rand.Rand) func() {
 		f.cluster.ShufflePartitionLeaders()
 	case 7:
 		// The commit itself is done, only its answer says otherwise, and the client's second try with it.
-		f.wires.breakAt(kmsg.EndTxn, cutAnswer)
+		f.wires.breakAt(kmsg.EndTxn, netcut.CutAnswer)
 		h := f.cluster.Fault(kfake.Fault{Keys: keys(kmsg.EndTxn), Count: -1, When: func(kmsg.Request) bool {
 			return f.wires.hits() > 1
 		}})
