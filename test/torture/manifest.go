@@ -1,5 +1,7 @@
 package torture
 
+import "github.com/lathe-run/lathe/test/internal/world"
+
 // manifest has one agent with every tool of the tests.
 const manifest = `version: 1
 agents:
@@ -12,38 +14,14 @@ models:
   script: {provider: scripted, script: script.yaml}
 `
 
-// script answers by the prefix of the turn's id.
-const script = `version: 1
-scenarios:
-  - name: read
-    match: {turn: read-}
-    steps:
-      - calls: [{name: look, arguments: {n: 1}}]
-      - calls: [{name: look, arguments: {n: 2}}, {name: look, arguments: {n: 3}}]
-      - text: "read {{result.1}}"
-  - name: write
-    match: {turn: write-}
-    steps:
-      - calls: [{name: pay, arguments: {n: 1}}]
-      - calls: [{name: save, arguments: {n: 2}}]
-      - calls: [{name: deploy, arguments: {n: 3}}]
-      - text: "written {{result.0}}"
-  - name: both
-    match: {turn: both-}
-    steps:
-      - calls: [{name: look, arguments: {n: 1}}, {name: pay, arguments: {n: 2}}, {name: save, arguments: {n: 3}}]
-      - calls: [{name: look, arguments: {n: 4}}]
-      - text: "both {{result.0}}"
-  - name: save
+// script answers by the prefix of the turn's id, beside what the world's script has.
+const script = world.Script + `  - name: save
     match: {turn: save-}
     steps:
       - calls: [{name: save, arguments: {n: 1}}, {name: look, arguments: {n: 2}}]
       - calls: [{name: save_slowly, arguments: {n: 100}}]
       - text: saved
         delay: 30ms
-  - name: hello
-    match: {turn: hello-}
-    steps: [{text: "hello {{user}}"}]
   - name: wave
     match: {turn: wave-}
     steps:
@@ -81,9 +59,4 @@ scenarios:
       - calls: [{name: pay_slowly, arguments: {n: 200}}, {name: save, arguments: {n: 2}}]
       - calls: [{name: slow, arguments: {n: 400}}]
       - text: not stopped
-  - name: broken
-    match: {turn: broken-}
-    repeat: true
-    steps:
-      - calls: [{name: broken, arguments: {n: 1}}]
 `
