@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lathe-run/lathe/schemas"
+	"github.com/lathe-run/lathe/test/kafka/kafkatest"
 )
 
 // outcome is what a run has left behind, without what may differ between two runs: times, attempts, who did it, and in which order
@@ -307,18 +308,7 @@ func (w *metaWatch) allClean() bool {
 
 // folded is the committed changelog: the last value of each key, by partition.
 func (b *metaBed) folded() map[int32]map[string]string {
-	out := map[int32]map[string]string{}
-	for p := range int32(metaPartitions) {
-		out[p] = map[string]string{}
-	}
-	for _, r := range b.read(b.changelog.Name) {
-		if r.Value == nil {
-			delete(out[r.Partition], string(r.Key))
-		} else {
-			out[r.Partition][string(r.Key)] = string(r.Value)
-		}
-	}
-	return out
+	return kafkatest.Fold(b.read(b.changelog.Name), metaPartitions)
 }
 
 // hashes stand at the end of what the model says.

@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lathe-run/lathe/test/kafka/kafkatest"
 )
 
 // read returns every committed record of a topic, once no transaction is open, by partition in log order.
@@ -131,18 +133,7 @@ func (b *bed) exactlyOnce(sessions int) {
 
 // folded is the committed changelog, the last value of each key.
 func (b *bed) folded() map[int32]map[string]string {
-	out := map[int32]map[string]string{}
-	for p := range int32(bedPartitions) {
-		out[p] = map[string]string{}
-	}
-	for _, r := range b.read(b.changelog.Name) {
-		if r.Value == nil {
-			delete(out[r.Partition], string(r.Key))
-		} else {
-			out[r.Partition][string(r.Key)] = string(r.Value)
-		}
-	}
-	return out
+	return kafkatest.Fold(b.read(b.changelog.Name), bedPartitions)
 }
 
 // stateIsTheChangelog compares the local state of every partition with the changelog.
