@@ -34,7 +34,8 @@ func twinsAttack() Attack {
 }
 
 // outlive waits until one of two processes with one instance id has ended, and leaves one worker. Under the consumer protocol the
-// group keeps the id for the first, and the second waits for it without being ready.
+// group keeps the id for the one that has it, and the other waits for it without being ready. It may be the first that waits, if it
+// had only just started and the id was still another's.
 func (m *Member) outlive(ctx context.Context, first, twin *proc.Process) error {
 	b, limit := m.fleet.bed, 45*time.Second
 	waits := b.cfg.Protocol == "consumer"
@@ -42,15 +43,20 @@ func (m *Member) outlive(ctx context.Context, first, twin *proc.Process) error {
 		limit = 2 * sessionTimeout
 	}
 	both := until(ctx, limit, func() bool { return m.hasEnded(twin) || first == nil || m.hasEnded(first) }) != nil
-	ready, _ := twin.Probe(ctx, "/readyz")
+	isReady := func(p *proc.Process) bool {
+		status, _ := p.Probe(ctx, "/readyz")
+		return status == http.StatusOK
+	}
 	switch {
 	case m.hasEnded(twin):
 		b.Say("the second process ended with %d", twin.Code())
 		return nil
-	case both && waits && ready != http.StatusOK:
+	case both && waits && !isReady(twin):
 		b.Say("the second process waits for the instance id; it is asked to stop")
 		m.await(twin)
 		return nil
+	case both && waits && !isReady(first):
+		b.Say("the first process waits for the instance id, which the second has; it is ended")
 	case both:
 		b.log.violation(oracle.Sound, "two processes with the instance id %s both go on after %s (%s)", m.Name, limit, twin.LogPath)
 	default:
