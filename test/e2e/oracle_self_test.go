@@ -34,6 +34,7 @@ func TestOracle_SeesEachBrokenPromise(t *testing.T) {
 	}{
 		{"an event twice", func(r *reader) { r.outputs = append(r.outputs, r.outputs[0]) }, "emitted twice"},
 		{"an event lost", func(r *reader) { r.drop(schemas.TypeToolResult) }, "has seq"},
+		{"an event before its start", func(r *reader) { r.swap("hello-1") }, "stands before an earlier one"},
 		{"a turn lost", func(r *reader) { r.drop(schemas.TypeTurnEnd) }, "have no end"},
 		{"a turn of nobody", func(r *reader) { r.sent = slices.Clone(r.sent)[1:] }, "belongs to no turn"},
 		{"another status", func(r *reader) { r.sent = slices.Clone(r.sent); r.sent[0].may = []string{schemas.StatusFailed} }, "ended completed"},
@@ -64,6 +65,15 @@ func TestOracle_SeesEachBrokenPromise(t *testing.T) {
 func (r *reader) drop(typ string) {
 	i := slices.IndexFunc(r.outputs, func(o output) bool { return o.env.Type == typ })
 	r.outputs = slices.Delete(r.outputs, i, i+1)
+}
+
+// swap exchanges the places in the log of a turn's first and last event.
+func (r *reader) swap(turn string) {
+	i := slices.IndexFunc(r.outputs, func(o output) bool { return o.env.TurnID == turn && o.env.Type == schemas.TypeTurnStart })
+	k := slices.IndexFunc(r.outputs, func(o output) bool { return o.env.TurnID == turn && o.env.Type == schemas.TypeTurnEnd })
+	first, last := *r.outputs[i].rec, *r.outputs[k].rec
+	first.Offset, last.Offset = last.Offset, first.Offset
+	r.outputs[i].rec, r.outputs[k].rec = &first, &last
 }
 
 // forge writes a call into the ledger that no worker made.

@@ -12,15 +12,15 @@ import (
 	"github.com/lathe-run/lathe/test/torture/worker"
 )
 
-// mayExit is for how long after an attack on its disk a worker may end by itself: it finds some damage late.
-const mayExit = 90 * time.Second
+// mayPanic is for how long after an attack on its disk Pebble may panic: it finds some damage late.
+const mayPanic = 90 * time.Second
 
 // corruptAttack spoils a file of a worker that is down.
 func corruptAttack() Attack {
 	return Attack{Name: "corrupt", Run: func(_ context.Context, b *Bed, rng *rand.Rand) error {
 		m, clean := b.Fleet.Pick(rng), rng.IntN(2) == 0
 		which, how, where := rng.Float64(), rng.IntN(3), rng.Float64()
-		m.Excuse(mayExit)
+		m.Spoil(mayPanic)
 		if clean {
 			m.Stop()
 		} else {
@@ -87,7 +87,7 @@ func diskAttack() Attack {
 	return Attack{Name: "disk_full", Run: func(ctx context.Context, b *Bed, rng *rand.Rand) error {
 		m, d := b.Fleet.Pick(rng), between(rng, 2*time.Second, 9*time.Second)
 		b.Say("no space left on the disk of %s for %s", m.Name, d.Round(time.Millisecond))
-		m.Excuse(d + 20*time.Second)
+		m.Spoil(d + 20*time.Second)
 		if err := worker.SetFull(m.Switches(), true); err != nil {
 			return err
 		}

@@ -18,7 +18,6 @@ func twinsAttack() Attack {
 		if shared {
 			data = m.Data()
 		}
-		m.Excuse(time.Minute)
 		first := m.process()
 		twin, err := m.spawn(m.Name+"-twin", data, "")
 		if err != nil {

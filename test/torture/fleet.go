@@ -80,8 +80,10 @@ type Member struct {
 	proc  *proc.Process
 	// wanted says that it should run; an end is its own then.
 	wanted bool
-	// trapped says that its process may kill itself, excused until when it may end by itself.
+	// trapped says that its process may kill itself.
 	trapped bool
+	// spoiled says that its disk was attacked, excused until when Pebble may panic for that.
+	spoiled bool
 	excused time.Time
 }
 
@@ -91,11 +93,17 @@ func (m *Member) Data() string { return filepath.Join(m.fleet.bed.dir, "data-"+m
 // Switches is the folder of the worker's switches.
 func (m *Member) Switches() string { return worker.SwitchDir(m.fleet.bed.dir, m.Name) }
 
-// Excuse lets the worker end by itself for a while without that being a violation.
-func (m *Member) Excuse(d time.Duration) {
+// Spoil notes that an attack on the worker's disk begins, whose damage may be found for so long.
+func (m *Member) Spoil(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.excused = time.Now().Add(d)
+	m.spoiled, m.excused = true, time.Now().Add(d)
+}
+
+func (m *Member) spoilt() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.spoiled
 }
 
 // Start starts the worker.
@@ -232,10 +240,10 @@ func (m *Member) await(p *proc.Process) {
 	case code == -int(syscall.SIGTERM) && began.Sub(p.Began) < 2*time.Second: // Before it was the worker's to take the signal.
 	case code == -int(syscall.SIGKILL) && m.isTrapped():
 		b.log.count(countKills)
-	case m.isExcused(), b.troubled():
-		b.log.line("worker %s ended with %d after SIGTERM, which it may under this attack (%s)", m.Name, code, p.LogPath)
+	case b.foreseen(p):
+		b.log.line("worker %s ended with %d after SIGTERM, which it may: %s (%s)", m.Name, code, p.Reason(), p.LogPath)
 	default:
-		b.log.violation(oracle.CleanStop, "worker %s ended with %d, %s after SIGTERM (%s)", m.Name, code, time.Since(began).Round(time.Millisecond), p.LogPath)
+		b.log.violation(oracle.CleanStop, "worker %s ended with %d, %s after SIGTERM: %s (%s)", m.Name, code, time.Since(began).Round(time.Millisecond), p.Reason(), p.LogPath)
 	}
 }
 
@@ -264,15 +272,10 @@ func (m *Member) isExcused() bool {
 func (m *Member) tend(p *proc.Process) {
 	<-p.Ended()
 	b := m.fleet.bed
-	for _, bad := range p.Faults() {
-		if !m.isExcused() {
-			b.log.violation(oracle.Sound, "worker %s printed %q (%s)", m.Name, bad, p.LogPath)
-		}
-	}
+	m.faults(p)
 	m.mu.Lock()
 	own := m.proc == p && m.wanted
 	trapped := m.trapped && p.Code() == -int(syscall.SIGKILL)
-	excused := time.Now().Before(m.excused)
 	m.mu.Unlock()
 	if !own || m.fleet.ctx.Err() != nil {
 		return
@@ -280,9 +283,9 @@ func (m *Member) tend(p *proc.Process) {
 	switch {
 	case trapped:
 		b.log.count(countKills)
-	case excused || b.troubled():
+	case b.foreseen(p):
 		b.log.count(countExits)
-		b.log.line("worker %s ended with %d, which it may under this attack (%s)", m.Name, p.Code(), p.LogPath)
+		b.log.line("worker %s ended with %d, which it may: %s (%s)", m.Name, p.Code(), p.Reason(), p.LogPath)
 	default:
 		b.log.violation(oracle.Sound, "worker %s ended by itself: %s (%s)\n%s", m.Name, p.End(), p.LogPath, p.Tail())
 	}

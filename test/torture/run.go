@@ -193,6 +193,7 @@ func (b *Bed) gather(ctx context.Context, e *oracle.Evidence) error {
 		e.Committed[o.Partition] = oracle.Offset{At: o.At, Clean: ok && m.Clean || b.troubled(), Metadata: o.Metadata}
 	})
 	b.locals(e)
+	b.wiped(e)
 	b.grace(e)
 	return nil
 }
@@ -205,7 +206,7 @@ func (b *Bed) locals(e *oracle.Evidence) {
 		switch {
 		case err == nil:
 			e.Local = append(e.Local, local...)
-		case slices.Contains(b.cfg.Attacks, "corrupt"):
+		case m.spoilt():
 			b.log.line("the disk of %s is still damaged: %v", m.Name, err)
 		default:
 			b.log.violation(oracle.State, "the local state of %s cannot be read: %v", m.Name, err)

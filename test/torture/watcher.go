@@ -67,7 +67,24 @@ func (w *watcher) sample(ctx context.Context) {
 	ends.Each(func(o kadm.ListedOffset) { s.TurnEvents[o.Partition] = o.Offset })
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if n := len(w.samples); n > 0 && back(w.samples[n-1].Committed, s.Committed) {
+		// A coordinator that was stopped while it was replaced tells what it knew.
+		if !w.bed.troubled() {
+			w.bed.log.violation(oracle.OffsetPrefix, "the committed offsets went from %v back to %v", w.samples[n-1].Committed, s.Committed)
+		}
+		return
+	}
 	w.samples = append(w.samples, s)
+}
+
+// back reports whether an offset is smaller than it was, or gone.
+func back(was, is map[int32]int64) bool {
+	for partition, at := range was {
+		if is[partition] < at {
+			return true
+		}
+	}
+	return false
 }
 
 // scrape reads the counters of a process.

@@ -98,7 +98,12 @@ func (j *judge) turn(s *story) {
 	if len(s.events) == 0 {
 		return // It is told as lost.
 	}
+	ends := make(map[string]int64) // by topic; the events of a turn are on one partition of each
 	for i, o := range s.events {
+		if at, before := ends[o.Rec.Topic]; before && o.Rec.Offset < at {
+			j.fault(Stream, "turn %s: event %s at %s stands before an earlier one", s.ID, o.Env.EventID, place(o.Rec))
+		}
+		ends[o.Rec.Topic] = o.Rec.Offset
 		if *o.Env.Seq != int64(i) {
 			j.fault(Stream, "turn %s: event %s has seq %d, want %d", s.ID, o.Env.EventID, *o.Env.Seq, i)
 			break

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -188,16 +189,30 @@ func (p *Process) admin() string {
 	return addr
 }
 
+// Race is how the race detector begins.
+const Race = "WARNING: DATA RACE"
+
 // Faults are what no worker may ever print.
 func (p *Process) Faults() []string {
 	raw, _ := os.ReadFile(p.LogPath)
 	var out []string
-	for _, bad := range []string{"WARNING: DATA RACE", "panic:", "fatal error:"} {
+	for _, bad := range []string{Race, "panic:", "fatal error:"} {
 		if bytes.Contains(raw, []byte(bad)) {
 			out = append(out, bad)
 		}
 	}
 	return out
+}
+
+// Reason is the last line of the log that is no log line: what the process says of its end. It is empty when there is none.
+func (p *Process) Reason() string {
+	raw, _ := os.ReadFile(p.LogPath)
+	for _, line := range slices.Backward(strings.Split(string(raw), "\n")) {
+		if line != "" && !strings.HasPrefix(line, "{") {
+			return line
+		}
+	}
+	return ""
 }
 
 // Tail is the end of the log.
