@@ -7,7 +7,7 @@ STRESS  ?= 200
 FUZZTIME ?= 60s
 BENCH_ARGS ?=
 # What the torture is given; see CONTRIBUTING.md.
-export TORTURE_SEED TORTURE_SEEDS TORTURE_MINUTES TORTURE_SECONDS TORTURE_ATTACKS TORTURE_PROTOCOL TORTURE_RATE TORTURE_KEEP
+export TORTURE_SEED TORTURE_SEEDS TORTURE_MINUTES TORTURE_SECONDS TORTURE_ATTACKS TORTURE_SHARE TORTURE_PROTOCOL TORTURE_RATE TORTURE_KEEP
 
 .DEFAULT_GOAL := help
 .PHONY: help build test test-kafka torture torture-ci demo bench bench-kafka stress fuzz lint fmt generate verify clean
@@ -22,9 +22,9 @@ torture: ## Attack workers on three brokers of Apache Kafka for TORTURE_MINUTES 
 	$(GO) build -o bin/torture ./test/torture/cmd/torture
 	bin/torture
 
-torture-ci: ## 90 seconds of it with fixed seeds, on one cluster
+torture-ci: ## 90 seconds of it with fixed seeds, each with a third of the attacks, on one cluster
 	$(GO) build -o bin/torture ./test/torture/cmd/torture
-	TORTURE_SEEDS=1,2,3 TORTURE_SECONDS=30 bin/torture
+	TORTURE_SEEDS=1,2,3 TORTURE_SECONDS=30 TORTURE_SHARE=1 TORTURE_PROTOCOL=both bin/torture
 
 demo: ## Run the main job on a broker of its own, kill the worker in the middle of a refund, and show that all promises held
 	$(GO) run ./cmd/worker demo

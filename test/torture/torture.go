@@ -84,10 +84,8 @@ func Main(ctx context.Context, getenv func(string) string, out io.Writer) (int, 
 	}
 	defer stop()
 	var total Summary
-	for _, seed := range plan.seeds {
-		cfg := plan.config
-		cfg.Seed = seed
-		s, err := Run(ctx, cfg, brokers, out)
+	for i, seed := range plan.seeds {
+		s, err := Run(ctx, plan.run(i), brokers, out)
 		if err != nil {
 			return exitFailure, fmt.Errorf("torture with seed %d: %w", seed, err)
 		}
@@ -138,11 +136,38 @@ func startBrokers(ctx context.Context, workers int) (Brokers, func(), error) {
 type plan struct {
 	config Config
 	seeds  []uint64
+	// share gives each seed a part of the attacks, so that all of them come in runs that are too short for one round.
+	share bool
+	// both runs the seeds under the classic and the consumer protocol in turn.
+	both bool
 }
+
+// run is what is done with one of the seeds.
+func (p *plan) run(i int) Config {
+	cfg := p.config
+	cfg.Seed = p.seeds[i]
+	if p.share {
+		cfg.Attacks = nil
+		for k, name := range p.config.Attacks {
+			if k%len(p.seeds) == i {
+				cfg.Attacks = append(cfg.Attacks, name)
+			}
+		}
+	}
+	if p.both && i%2 == 1 {
+		cfg.Protocol = consumerProtocol
+	}
+	return cfg
+}
+
+const (
+	classicProtocol  = "classic"
+	consumerProtocol = "consumer"
+)
 
 // readPlan reads the TORTURE_ variables.
 func readPlan(getenv func(string) string) (plan, error) {
-	p := plan{config: Config{Attack: 10 * time.Minute, Attacks: Names(), Protocol: "classic"}}
+	p := plan{config: Config{Attack: 10 * time.Minute, Attacks: Names(), Protocol: classicProtocol}}
 	if v := getenv("TORTURE_MINUTES"); v != "" {
 		minutes, err := strconv.ParseFloat(v, 64)
 		if err != nil || minutes <= 0 {
@@ -165,9 +190,16 @@ func readPlan(getenv func(string) string) (plan, error) {
 			return p, fmt.Errorf("TORTURE_ATTACKS names %q; there are %s", name, strings.Join(Names(), ", "))
 		}
 	}
-	if v := getenv("TORTURE_PROTOCOL"); v != "" {
+	switch v := getenv("TORTURE_PROTOCOL"); v {
+	case "":
+	case classicProtocol, consumerProtocol:
 		p.config.Protocol = v
+	case "both":
+		p.both = true
+	default:
+		return p, fmt.Errorf("TORTURE_PROTOCOL is %q, want %s, %s or both", v, classicProtocol, consumerProtocol)
 	}
+	p.share = getenv("TORTURE_SHARE") != ""
 	if v := getenv("TORTURE_RATE"); v != "" {
 		rate, err := strconv.Atoi(v)
 		if err != nil || rate <= 0 {

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -54,6 +55,27 @@ func kindOf(id string) string {
 	return id
 }
 
+func TestReadPlan_SharesTheAttacksAmongTheSeeds(t *testing.T) {
+	t.Parallel()
+	set := map[string]string{"TORTURE_SEEDS": "1,2,3", "TORTURE_SHARE": "1", "TORTURE_PROTOCOL": "both"}
+	p, err := readPlan(func(name string) string { return set[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all, protocols []string
+	for i := range p.seeds {
+		cfg := p.run(i)
+		all, protocols = append(all, cfg.Attacks...), append(protocols, cfg.Protocol)
+	}
+	slices.Sort(all)
+	if want := slices.Sorted(slices.Values(Names())); !slices.Equal(all, want) {
+		t.Errorf("the seeds have the attacks %v, want each once: %v", all, want)
+	}
+	if !slices.Equal(protocols, []string{"classic", "consumer", "classic"}) {
+		t.Errorf("the seeds have the protocols %v", protocols)
+	}
+}
+
 func TestReadPlan_TakesSeedsTimeAndAttacks(t *testing.T) {
 	t.Parallel()
 	set := map[string]string{"TORTURE_SEEDS": "3, 4", "TORTURE_SECONDS": "30", "TORTURE_ATTACKS": "kill,term"}
@@ -61,7 +83,7 @@ func TestReadPlan_TakesSeedsTimeAndAttacks(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(p.seeds, []uint64{3, 4}) || p.config.Attack.Seconds() != 30 || !reflect.DeepEqual(p.config.Attacks, []string{"kill", "term"}) {
 		t.Errorf("read %+v, %v", p, err)
 	}
-	for name, value := range map[string]string{"TORTURE_ATTACKS": "tickle", "TORTURE_SEED": "x", "TORTURE_MINUTES": "-1"} {
+	for name, value := range map[string]string{"TORTURE_PROTOCOL": "eager", "TORTURE_ATTACKS": "tickle", "TORTURE_SEED": "x", "TORTURE_MINUTES": "-1"} {
 		if _, err := readPlan(func(n string) string { return map[string]string{name: value}[n] }); err == nil {
 			t.Errorf("%s=%s was taken", name, value)
 		}
