@@ -46,6 +46,8 @@ func TestWorker_NeverRetriesInATightLoop(t *testing.T) {
 		// Not REBALANCE_IN_PROGRESS: after that the client joins again at once, as the protocol wants it, and a broker holds the join.
 		{kmsg.SyncGroup, append([]*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration}, coordinator...)},
 		{kmsg.Heartbeat, append([]*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration}, coordinator...)},
+		// Not what makes a member join at once as a new one, as above.
+		{kmsg.ConsumerGroupHeartbeat, append([]*kerr.Error{kerr.UnreleasedInstanceID, kerr.GroupMaxSizeReached, kerr.UnsupportedAssignor}, coordinator...)},
 		{kmsg.Fetch, append([]*kerr.Error{kerr.KafkaStorageError, kerr.UnknownTopicOrPartition, kerr.OffsetOutOfRange}, leader...)},
 		{kmsg.ListOffsets, leader},
 		{kmsg.Metadata, []*kerr.Error{kerr.LeaderNotAvailable, kerr.TopicAuthorizationFailed, kerr.UnknownServerError}},
@@ -73,8 +75,8 @@ const (
 	refusalStandard = time.Minute
 )
 
-// refusalTime is how long the brokers refuse, and whether with every error. Set it to 10m now and then: that takes longer than all
-// other tests together.
+// refusalTime is how long the brokers refuse, and whether with every error. make test-kafka takes a minute of each. Set it to 10m now
+// and then: that takes longer than all other tests together.
 func refusalTime(t *testing.T) (long time.Duration, all bool) {
 	t.Helper()
 	s := os.Getenv(refusalSetting)
@@ -91,9 +93,14 @@ func refusalTime(t *testing.T) (long time.Duration, all bool) {
 func (f *fake) refuse(key kmsg.Key, err *kerr.Error, starting bool, long time.Duration) {
 	f.load(20, 8)
 	f.opts = append(f.opts, kgo.MetadataMinAge(5*time.Second)) // As a worker has it.
+	speaks := func(s *setup) {
+		if key == kmsg.ConsumerGroupHeartbeat {
+			s.cfg.Protocol = ProtocolConsumer
+		}
+	}
 	var p *process
 	if !starting {
-		p = f.start(calm).running(bedPartitions)
+		p = f.start(calm, speaks).running(bedPartitions)
 		f.handled()
 	}
 	var mu sync.Mutex // The broker counts on its own goroutine.
@@ -125,7 +132,7 @@ func (f *fake) refuse(key kmsg.Key, err *kerr.Error, starting bool, long time.Du
 	fault := kfake.Fault{Keys: []kmsg.Key{key}, Err: err, Count: -1, TopLevel: key == kmsg.EndTxn || key == kmsg.JoinGroup}
 	met := f.cluster.Fault(fault)
 	if starting {
-		p = f.start(calm)
+		p = f.start(calm, speaks)
 	}
 	<-time.After(long)
 	met.Remove()
