@@ -10,10 +10,8 @@ import (
 // judge looks at the results of a step and says whether they end the turn.
 func (r *run) judge(step int) *verdict {
 	results := r.known.results(step)
-	for _, res := range results {
-		if res.InDoubt() && !r.turn.Agent.ContinueOnUnknown {
-			return &verdict{status: res.Status, code: res.Code, message: fmt.Sprintf("call %s of %s: %s", res.Key(r.turn.Accepted.TurnID), res.Tool.Name, res.Message)}
-		}
+	if res := r.inDoubt(step); res != nil {
+		return &verdict{status: res.Status, code: res.Code, message: fmt.Sprintf("call %s of %s: %s", res.Key(r.turn.Accepted.TurnID), res.Tool.Name, res.Message)}
 	}
 	for _, res := range results {
 		if res.Status == schemas.StatusError && r.turn.Agent.FailOnToolError {
@@ -21,6 +19,36 @@ func (r *run) judge(step int) *verdict {
 		}
 	}
 	return r.failures(step)
+}
+
+// inDoubt is the result of a step that ends the turn because it may hide an effect, or nil.
+func (r *run) inDoubt(step int) (doubt *fact.Result) {
+	if r.turn.Agent.ContinueOnUnknown {
+		return nil
+	}
+	for _, res := range r.known.results(step) {
+		doubt = graver(doubt, res)
+	}
+	return doubt
+}
+
+// graver is the one of two results that says more of what may have happened; the first when they say the same. Nil says nothing.
+func graver(a, b *fact.Result) *fact.Result {
+	if b != nil && b.InDoubt() && (a == nil || gravity(b.Status) > gravity(a.Status)) {
+		return b
+	}
+	return a
+}
+
+// gravity ranks statuses: that a worker died while a call ran comes before that a call failed.
+func gravity(status string) int {
+	switch status {
+	case schemas.StatusIndeterminate:
+		return 2
+	case schemas.StatusOutcomeUnknown:
+		return 1
+	}
+	return 0
 }
 
 // failures is the verdict when a tool failed too often in a row. It is counted over the recorded results in the order the
@@ -43,17 +71,18 @@ func (r *run) failures(last int) *verdict {
 }
 
 // closeCalls gives every call without a finish one, so that the transcript of an ended turn is whole. It returns the facts,
-// and the first result that may hide an effect.
+// and the gravest result that may hide an effect: of these calls, or of a step that nobody had judged yet.
 func (r *run) closeCalls(v *verdict) (facts []fact.Fact, doubt *fact.Result) {
+	if last := len(r.known.responses) - 1; last >= 0 {
+		doubt = r.inDoubt(last)
+	}
 	for step, resp := range r.known.responses {
 		for i, asked := range resp.Calls {
 			c := r.known.call(fact.Ref{Step: step, Position: i})
 			if c.result == nil {
 				c.result = closing(c, asked, fact.Ref{Step: step, Position: i}, v)
 				facts = append(facts, r.finished(c.result))
-				if c.result.InDoubt() && doubt == nil {
-					doubt = c.result
-				}
+				doubt = graver(doubt, c.result)
 			}
 		}
 	}

@@ -187,7 +187,7 @@ func detail(err error) string {
 // end closes every call that has no finish and records the turn's end.
 func (r *run) end(v *verdict) error {
 	facts, doubt := r.closeCalls(v)
-	if doubt != nil && v.status != schemas.StatusIndeterminate && v.status != schemas.StatusOutcomeUnknown {
+	if doubt != nil && gravity(doubt.Status) > gravity(v.status) {
 		v.status, v.message = doubt.Status, fmt.Sprintf("%s; call %s of %s is %s", v.message, doubt.Key(r.turn.Accepted.TurnID), doubt.Tool.Name, doubt.Status)
 	}
 	usage, cost, calls := r.known.totals()

@@ -54,6 +54,7 @@ func TestRun_CountsTheStartsOfASuspectTurn(t *testing.T) {
 	t.Parallel()
 	restarted := func(n int) *fact.Restarted { return &fact.Restarted{Start: n, Worker: "w0"} }
 	ran := &fact.Finished{Result: fact.Result{Tool: toolOf("save write safe_to_retry"), Status: schemas.StatusOK, Started: true, Attempts: 1}}
+	inDoubt := &fact.Finished{Result: fact.Result{Tool: toolOf("charge write at_most_once"), Status: schemas.StatusIndeterminate, Started: true}}
 	closed := &fact.Finished{Result: fact.Result{Tool: toolOf("save write safe_to_retry"), Status: schemas.StatusSkipped, Started: true}}
 	tests := []struct {
 		name     string
@@ -98,6 +99,16 @@ func TestRun_CountsTheStartsOfASuspectTurn(t *testing.T) {
 		{
 			name: "so does a call that may run only once", recorded: []fact.Fact{&fact.Accepted{}, asked("charge"), restarted(2), restarted(3)},
 			want: []string{"add: finished 0/0 charge indeterminate indeterminate"}, end: "indeterminate",
+		},
+		{
+			name:     "of two calls in doubt the one that a worker died of names the turn",
+			recorded: []fact.Fact{&fact.Accepted{}, asked("save", "charge"), restarted(2), restarted(3)},
+			want:     []string{"add: finished 0/0 save outcome_unknown crash_loop"}, end: "indeterminate",
+		},
+		{
+			name:     "so does one whose result is recorded",
+			recorded: []fact.Fact{&fact.Accepted{}, asked("charge", "save"), inDoubt, restarted(2), restarted(3)},
+			want:     []string{"add: finished 0/1 save outcome_unknown crash_loop"}, end: "indeterminate",
 		},
 		{
 			name: "a call that only reads hides nothing", recorded: []fact.Fact{&fact.Accepted{}, asked("lookup"), restarted(2), restarted(3)},

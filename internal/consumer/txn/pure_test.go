@@ -2,12 +2,14 @@ package txn
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -245,4 +247,38 @@ func TestBatch_WaitsForRecordsThatWereNeverBuffered(t *testing.T) {
 		}
 		equal(t, b.acked(len(records)), true)
 	})
+}
+
+// TestClassify_NamesWhatAPersonHasToRepair: these errors stay until rights or settings change, so each names its resource and none
+// costs the producer.
+func TestClassify_NamesWhatAPersonHasToRepair(t *testing.T) {
+	t.Parallel()
+	about := subject{topic: "orders", txID: "a/b/0", group: "shop"}
+	for _, tc := range []struct {
+		err  *kerr.Error
+		want string
+	}{
+		{kerr.TransactionalIDAuthorizationFailed, "transactional id a/b/0"},
+		{kerr.InvalidTransactionTimeout, "transaction timeout of transactional id a/b/0"},
+		{kerr.GroupAuthorizationFailed, "group shop"},
+		{kerr.OffsetMetadataTooLarge, "offset metadata of group shop"},
+		{kerr.TopicAuthorizationFailed, "topic orders"},
+		{kerr.ClusterAuthorizationFailed, "cluster"},
+		{kerr.SaslAuthenticationFailed, "cluster"},
+		{kerr.UnsupportedSaslMechanism, "cluster"},
+		{kerr.IllegalSaslState, "cluster"},
+		{kerr.UnsupportedVersion, "cluster"},
+		{kerr.UnsupportedForMessageFormat, "cluster"},
+	} {
+		v, err := classify(fmt.Errorf("flush: %w", tc.err), about)
+		refused, ok := errors.AsType[*ConfigError](err)
+		if v != abortClean || !ok || refused.Resource != tc.want || !errors.Is(err, ErrConfig) || !errors.Is(err, tc.err) {
+			t.Errorf("%s: got verdict %d, %v; want a refusal of %s", tc.err.Message, v, err, tc.want)
+		}
+	}
+	for _, passes := range []*kerr.Error{kerr.UnknownServerError, kerr.RequestTimedOut, kerr.NotEnoughReplicas, kerr.ProducerFenced} {
+		if v, err := classify(passes, about); v != abortReplace || !errors.Is(err, ErrTransient) {
+			t.Errorf("%s: got verdict %d, %v; want the producer replaced", passes.Message, v, err)
+		}
+	}
 }

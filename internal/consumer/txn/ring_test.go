@@ -102,19 +102,30 @@ func TestOpen_FailsWithEveryFaultOfItsConfig(t *testing.T) {
 	}
 }
 
-func TestOpen_NamesATransactionalIDThatIsForbidden(t *testing.T) {
+func TestOpen_NamesWhatIsForbidden(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t, 1, 2)
-		defer f.cluster.Fault(kfake.Fault{
-			Keys: keys(kmsg.InitProducerID), Err: kerr.TransactionalIDAuthorizationFailed, TxnID: "bed/pod-0/1", Count: -1,
-		}).Remove()
-		_, err := Open(t.Context(), f.config())
-		refused, ok := errors.AsType[*ConfigError](err)
-		if !ok || refused.Resource != "transactional id bed/pod-0/1" {
-			t.Fatalf("got %v, want transactional id bed/pod-0/1 refused", err)
-		}
-	})
+	for err, want := range map[*kerr.Error]string{
+		kerr.TransactionalIDAuthorizationFailed: "transactional id bed/pod-0/1",
+		kerr.InvalidTransactionTimeout:          "transaction timeout of transactional id bed/pod-0/1",
+		kerr.ClusterAuthorizationFailed:         "cluster",
+	} {
+		t.Run(err.Message, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t, 1, 2)
+				defer f.cluster.Fault(kfake.Fault{Keys: keys(kmsg.InitProducerID), Err: err, TxnID: "bed/pod-0/1", Count: -1}).Remove()
+				began := time.Now()
+				_, err := Open(t.Context(), f.config())
+				refused, ok := errors.AsType[*ConfigError](err)
+				if !ok || refused.Resource != want {
+					t.Fatalf("got %v, want %s refused", err, want)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("it was said after %s", took)
+				}
+			})
+		})
+	}
 }
 
 func TestOpen_AsksAgainForWhatMayPass(t *testing.T) {
