@@ -3,6 +3,9 @@ package e2e_test
 import (
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/lathe-run/lathe/schemas"
 	"github.com/lathe-run/lathe/test/internal/trap"
@@ -81,4 +84,39 @@ func (p *process) wipedNothing() {
 			p.Errorf("after a kill a partition was %v", how)
 		}
 	}
+}
+
+// TestKilled_ResumesFromItsDiskAndReadsOnlyTheTail kills a worker that has worked for longer than it leaves its disk unsynced.
+func TestKilled_ResumesFromItsDiskAndReadsOnlyTheTail(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, newCluster(t))
+	b.createTurns()
+	first, r := b.start("w-0").ready(), b.reader()
+	began := time.Now()
+	for i := int32(0); time.Since(began) < 3*time.Second; i++ {
+		b.send(named("write-", i), keyFor(i%turnPartitions))
+		r.allEnded()
+	}
+	first.kill()
+	second := b.start("w-0").ready()
+	read := int64(0)
+	for _, l := range second.allLogged("partition is restored") {
+		if how := l["how"]; how != "resumed from local state" {
+			t.Errorf("after a kill a partition was %v", how)
+		}
+		read += int64(l["records"].(float64))
+	}
+	ends, err := b.adm.ListEndOffsets(b.ctx, b.changelog())
+	b.must(err)
+	all := int64(0)
+	ends.Each(func(o kadm.ListedOffset) { all += o.Offset })
+	t.Logf("%d of %d offsets were read again", read, all)
+	if read > all*2/3 {
+		t.Errorf("%d of %d offsets of the changelog were read again", read, all)
+	}
+	b.send("hello-last", "ann")
+	r.allEnded()
+	b.awaitCommitted()
+	second.drain()
+	r.check()
 }
