@@ -232,7 +232,8 @@ func (p *partition) permit(ctx context.Context) error {
 		case stateRunning:
 		}
 		if p.foreign() {
-			return ErrLost
+			p.w.loseForeign(ctx) // Else its turns would end by themselves in a partition that runs, which is a fault.
+			continue
 		}
 		if p.choked() {
 			if err := p.awaitRoom(ctx); err != nil {

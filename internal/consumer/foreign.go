@@ -27,7 +27,14 @@ func (p *partition) foreign() bool {
 func (w *Worker) loseForeign(ctx context.Context) {
 	lost := false
 	for _, p := range w.all() {
-		if !p.is().ended() && p.foreign() {
+		if !p.foreign() {
+			continue
+		}
+		switch p.is() {
+		case stateGone:
+		case stateHalted: // The next assignment may do better.
+			lost = true
+		case stateAssigned, stateRestoring, stateRunning, stateDraining:
 			w.log.WarnContext(ctx, "partition was given to an earlier member of the group, which has lost it", p.attr(),
 				slog.String("member", p.member))
 			p.end(stateGone, ErrLost)

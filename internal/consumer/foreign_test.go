@@ -1,7 +1,11 @@
 package consumer
 
 import (
+	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -44,6 +48,58 @@ func TestWorker_TakesNothingOverFromAnEarlierMember(t *testing.T) {
 		}
 		p.running(bedPartitions)
 		f.load(40, 8)
+		f.handled()
+		p.drain()
+		f.exactlyOnce(8)
+	})
+}
+
+// TestWorker_TurnsUnderWayHaltNothingWhenTheGroupForgetsTheirMember: between the answer that the group does not know the member and
+// the next membership a partition that runs belongs to nobody. A turn that asks whether it may go on meanwhile is suspended; that is no
+// fault of its partition, which would stay halted although it is given to the worker again.
+func TestWorker_TurnsUnderWayHaltNothingWhenTheGroupForgetsTheirMember(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(f *fake) {
+		var over atomic.Bool
+		p := f.start(handling(&echo{on: func(ctx context.Context, a *Assignment, _ *Record) error {
+			for !over.Load() {
+				if err := a.Permit(ctx); err != nil {
+					return fmt.Errorf("%w: %w", ErrSuspended, err)
+				}
+				if err := sleep(ctx, 10*time.Millisecond); err != nil {
+					return fmt.Errorf("%w: %w", ErrSuspended, err)
+				}
+			}
+			return nil
+		}})).running(bedPartitions)
+		f.load(40, 8)
+		f.eventually("turns run", func() bool { return len(p.handler.runs()) > 0 })
+		before := p.epochs()
+		forgotten := false
+		f.cluster.ControlKey(int16(kmsg.JoinGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			f.cluster.KeepControl()
+			join := req.(*kmsg.JoinGroupRequest)
+			if forgotten { // The others take their time.
+				f.cluster.SleepControl(func() { <-time.After(2 * time.Second) })
+				return nil, nil, false //nolint:nilnil // The broker answers.
+			}
+			forgotten = true
+			resp := join.ResponseKind().(*kmsg.JoinGroupResponse)
+			resp.ErrorCode = kerr.UnknownMemberID.Code
+			return resp, nil, true
+		})
+		p.worker.forceRebalance()
+		f.eventually("every partition is given anew", func() bool {
+			now := p.epochs()
+			for id, epoch := range before {
+				if now[id] <= epoch {
+					return false
+				}
+			}
+			return len(now) == bedPartitions
+		})
+		p.running(bedPartitions)
+		over.Store(true)
 		f.handled()
 		p.drain()
 		f.exactlyOnce(8)
