@@ -32,6 +32,9 @@ func TestAdmin_AnswersProbesByWhatTheConsumerSays(t *testing.T) {
 		{"ready", "/readyz", consumer.Status{Ready: true}, http.StatusOK, "ok"},
 		{"draining", "/readyz", consumer.Status{ReadyReason: "it drains"}, http.StatusServiceUnavailable, "it drains"},
 		{"verbose", "/readyz?verbose", consumer.Status{ReadyReason: "it drains"}, http.StatusServiceUnavailable, `"ready_reason": "it drains"`},
+		{"restoring", "/readyz?verbose", consumer.Status{Partitions: []consumer.PartitionStatus{{
+			Partition: 3, State: "restoring", Restore: &consumer.RestoreStatus{Position: 25, Target: 100, Percent: 25, Records: 20},
+		}}}, http.StatusServiceUnavailable, `"percent": 25`},
 		{"a model that is down", "/readyz?verbose", consumer.Status{Ready: true}, http.StatusOK, `"cause": "status 503"`},
 		{"metrics", "/metrics", consumer.Status{}, http.StatusOK, ""},
 		{"unknown", "/", consumer.Status{}, http.StatusNotFound, ""},
