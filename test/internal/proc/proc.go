@@ -204,15 +204,22 @@ func (p *Process) Faults() []string {
 	return out
 }
 
-// Reason is the last line of the log that is no log line: what the process says of its end. It is empty when there is none.
+// Reason is what the process says of its end, on one line: what stands behind its log, or nothing.
 func (p *Process) Reason() string {
 	raw, _ := os.ReadFile(p.LogPath)
-	for _, line := range slices.Backward(strings.Split(string(raw), "\n")) {
-		if line != "" && !strings.HasPrefix(line, "{") {
-			return line
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	behind := lines[1+lastLogged(lines):]
+	return strings.Join(behind, "; ")
+}
+
+// lastLogged is the index of the last line that is of the log, -1 when there is none.
+func lastLogged(lines []string) int {
+	for i, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, "{") {
+			return i
 		}
 	}
-	return ""
+	return -1
 }
 
 // Tail is the end of the log.
