@@ -24,7 +24,7 @@ func (w *Worker) drainAll(ctx context.Context) error {
 	clean := make([]bool, len(parts))
 	var wg sync.WaitGroup
 	for i, p := range parts {
-		wg.Go(func() { clean[i] = p.drain(ctx, w.cfg.DrainBudget, stateGone) })
+		wg.Go(func() { clean[i] = p.drainToStop(ctx, w.cfg.DrainBudget) })
 	}
 	wg.Wait()
 	if err := w.failure(); err != nil {
@@ -48,9 +48,8 @@ func (w *Worker) drainAll(ctx context.Context) error {
 }
 
 // drain ends a partition in order: nothing begins any more, what runs may go on within the budget and is cancelled then, the last
-// commit says that nothing is left in flight, the partition is let go of. Whoever calls it while it is under way waits for it. It
-// reports whether nothing was left undone, which is also so for a partition that never ran, or is no longer ours.
-func (p *partition) drain(ctx context.Context, budget time.Duration, to state) bool {
+// commit says that nothing is left in flight, the partition is let go of. Whoever calls it while it is under way waits for it.
+func (p *partition) drain(ctx context.Context, budget time.Duration, to state) {
 	if p.drains.CompareAndSwap(false, true) {
 		p.drainTo(ctx, budget, to)
 	}
@@ -58,7 +57,34 @@ func (p *partition) drain(ctx context.Context, budget time.Duration, to state) b
 	if to == stateGone {
 		p.end(to, ErrLost)
 	}
-	return !p.unclean.Load()
+}
+
+// drainToStop is the drain of a worker that stops. Beyond the budgets it waits only closeGrace for the cycle that holds the partition,
+// and not at all when the worker has to stop at once: what became of a cycle may not be known before brokers are back, and the
+// committer, which asks until then, is stopped after this. It reports whether nothing was left undone, which is also so for a partition
+// that never ran, or is no longer ours; one that is given up is not among them, since its next owner has to find out.
+func (p *partition) drainToStop(ctx context.Context, budget time.Duration) bool {
+	if p.drains.CompareAndSwap(false, true) {
+		p.drainTo(ctx, budget, stateGone)
+	}
+	select {
+	case <-p.ended: // Another that drains it keeps to the budgets too.
+	case <-p.w.stopped:
+		return false
+	case <-p.w.failed:
+		return false
+	}
+	p.end(stateGone, ErrLost)
+	t := time.NewTimer(closeGrace)
+	defer t.Stop()
+	select {
+	case <-p.detached:
+		return !p.unclean.Load()
+	case <-t.C:
+	case <-p.w.stopped:
+	case <-p.w.failed:
+	}
+	return false
 }
 
 // drainTo is the one drain of a partition. It holds no lock: others that want the same wait until the partition is let go of.

@@ -30,7 +30,7 @@ func (w *Worker) consume(ctx, work context.Context) (*kgo.Client, error) {
 		}
 		w.loseAll(ErrLost)
 		w.leave(work, g, false)
-		w.dropGone()
+		w.dropGone(ctx)
 		if time.Since(joined) > lastingMembership {
 			again.Reset()
 		}
@@ -92,10 +92,20 @@ func (w *Worker) consumeAs(ctx, work context.Context, g *kgo.Client) (again bool
 	}
 }
 
-// dropGone forgets the partitions of a membership that is over.
-func (w *Worker) dropGone() {
+// dropGone forgets the partitions of a membership that is over. What holds one may be a cycle whose outcome is not known while
+// brokers are away; the wait for it ends with the worker.
+func (w *Worker) dropGone(ctx context.Context) {
 	for _, p := range w.all() {
-		w.dropPartition(p)
+		select {
+		case <-p.detached:
+			w.dropPartition(p)
+		case <-ctx.Done():
+			return
+		case <-w.stopped:
+			return
+		case <-w.failed:
+			return
+		}
 	}
 }
 
