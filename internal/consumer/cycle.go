@@ -21,7 +21,8 @@ type committer struct {
 	w *Worker
 	// urgent and soft are filled by whoever adds an effect, of either kind, and read by the committer.
 	urgent, soft chan struct{}
-	// since is when the first cycle began of those that have not succeeded yet, as Unix nanoseconds; 0 when there is none.
+	// since is when the first cycle began of those that have not succeeded yet, as Unix nanoseconds, or from when on that counts; 0
+	// when there is none.
 	since atomic.Int64
 
 	// What follows is only used by the committer's goroutine.
@@ -49,6 +50,13 @@ func (c *committer) notify(urgent bool) {
 		signal(c.urgent)
 	} else {
 		signal(c.soft)
+	}
+}
+
+// forgive lets the time begin anew that no cycle has succeeded for.
+func (c *committer) forgive(now time.Time) {
+	if since := c.since.Load(); since != 0 {
+		c.since.CompareAndSwap(since, now.UnixNano())
 	}
 }
 
@@ -397,6 +405,7 @@ func (c *committer) aborted(ctx context.Context, shares []*share, err error) err
 		c.w.log.WarnContext(ctx, "the group has thrown us out; everything is lost", slog.Any("error", err))
 		c.w.loseAll(ErrLost)
 		c.w.askRejoin()
+		signal(c.urgent) // The next cycle finds nothing that waits, and nothing that has waited too long.
 		return nil
 	case errors.Is(err, txn.ErrTopicGone):
 		c.haltWriters(ctx, shares, err)

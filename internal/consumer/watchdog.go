@@ -42,6 +42,9 @@ func (w *Worker) watch(ctx context.Context) {
 			w.forgive(now)
 		}
 		last = time.Now()
+		if !w.groupAnswers() {
+			w.committer.forgive(last)
+		}
 		if w.dirty.CompareAndSwap(true, false) {
 			if err := w.deps.Store.Sync(); err != nil {
 				w.fail(ctx, err)
@@ -67,9 +70,7 @@ const pauseSeen = leaderInterval
 // forgive lets the times begin anew that stood still with the process: who was stopped for minutes has not been stuck.
 func (w *Worker) forgive(now time.Time) {
 	w.beat.Store(now.UnixNano())
-	if since := w.committer.since.Load(); since != 0 {
-		w.committer.since.CompareAndSwap(since, now.UnixNano())
-	}
+	w.committer.forgive(now)
 	for _, p := range w.all() {
 		p.seen.at = now
 	}
@@ -184,8 +185,14 @@ func (p *partition) hasToWait() bool {
 	return p.full()
 }
 
+// stalled counts only the time in which the group answers: that no cycle succeeds while brokers are away is no fault of ours.
 func (w *Worker) stalled() bool {
 	since := w.committer.since.Load()
+	return since != 0 && time.Since(time.Unix(0, since)) > w.cfg.Stall && w.groupAnswers()
+}
+
+// groupAnswers reports whether the group has answered lately; a session may be longer than what counts as stuck.
+func (w *Worker) groupAnswers() bool {
 	p := w.pulse.Load()
-	return since != 0 && time.Since(time.Unix(0, since)) > w.cfg.Stall && p != nil && p.fresh(w.cfg.SessionTimeout)
+	return p != nil && p.fresh(min(w.cfg.SessionTimeout, w.cfg.Stall/2))
 }
