@@ -61,13 +61,20 @@ func listenAdmin(ctx context.Context, addr string, h health, m models, t *Teleme
 
 func (a *admin) addr() string { return a.listener.Addr().String() }
 
-// serve serves until ctx ends.
+// closeTimeout is how long answers under way may take at the end.
+const closeTimeout = time.Second
+
+// serve serves until ctx ends. Whoever still has a connection open then does not hold the worker up, and is no fault of it.
 func (a *admin) serve(ctx context.Context) error {
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		stopped <- a.server.Shutdown(ctx)
+		err := a.server.Shutdown(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = a.server.Close()
+		}
+		stopped <- err
 	})
 	defer stop()
 	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {

@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lathe-run/lathe/internal/consumer"
 	"github.com/lathe-run/lathe/internal/llm"
@@ -65,5 +67,36 @@ func TestAdmin_AnswersProbesByWhatTheConsumerSays(t *testing.T) {
 				t.Errorf("serve: %v", err)
 			}
 		})
+	}
+}
+
+// TestAdmin_AnOpenConnectionDoesNotHoldUpTheEnd: a probe that connects as the worker ends, and says nothing, made a clean drain look
+// like a failure.
+func TestAdmin_AnOpenConnectionDoesNotHoldUpTheEnd(t *testing.T) {
+	t.Parallel()
+	a, err := listenAdmin(t.Context(), "127.0.0.1:0", fixedHealth(consumer.Status{}), fixedModels(nil), NoTelemetry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- a.serve(ctx) }()
+	conn, err := net.Dial("tcp", a.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	resp, err := http.Get("http://" + a.addr() + "/livez") // So the connection before it was accepted.
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	began := time.Now()
+	stop()
+	if err := <-served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if took := time.Since(began); took > 3*closeTimeout {
+		t.Errorf("it took %s", took)
 	}
 }

@@ -19,7 +19,7 @@ func FuzzChunks(f *testing.F) {
 	batch[batchMagic] = 2
 	f.Add(batch, int64(0))
 	batch[batchLength+3] = batchHeader - batchLength - 4
-	f.Add(append(batch, batch...), int64(7))
+	f.Add(slices.Concat(batch, batch), int64(7))
 	f.Fuzz(func(t *testing.T, b []byte, offset int64) {
 		if offset < 0 {
 			return
