@@ -20,22 +20,26 @@ import (
 	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/internal/dedupe"
 	"github.com/lathe-run/lathe/internal/statestore"
+	"github.com/lathe-run/lathe/internal/tools"
 	"github.com/lathe-run/lathe/schemas"
 )
 
 // bubble is a deployment in a test's bubble: a broker on a virtual network, and an engine whose models are played by the test.
 type bubble struct {
-	t       *testing.T
-	opts    []kgo.Opt
-	engine  *Engine
-	codec   *dedupe.Codec
-	client  *kgo.Client
-	topics  map[string]consumer.Topic
-	events  *kgo.Client
-	started map[string]bool
-	ended   map[string]*schemas.TurnOutput
-	fs      vfs.FS
-	workers int
+	t      *testing.T
+	opts   []kgo.Opt
+	engine *Engine
+	// tools are those of the next engine that is bound, partitioner is a setting of the next worker.
+	tools       []tools.Tool
+	partitioner consumer.Partitioner
+	codec       *dedupe.Codec
+	client      *kgo.Client
+	topics      map[string]consumer.Topic
+	events      *kgo.Client
+	started     map[string]bool
+	ended       map[string]*schemas.TurnOutput
+	fs          vfs.FS
+	workers     int
 }
 
 const bubblePartitions = 4
@@ -91,11 +95,12 @@ func (b *bubble) bind(manifest string, models *providers) {
 	must(b.t, err)
 	m, err := LoadManifest(path, func(string) (string, bool) { return "", false })
 	must(b.t, err)
-	b.engine, err = NewEngine(s, m, Program{}, EngineDeps{
+	engine, err := NewEngine(s, m, Program{Tools: b.tools}, EngineDeps{
 		Logger: slog.New(slog.DiscardHandler), Worker: "w", Telemetry: NoTelemetry(), ModelTransport: models,
 	})
 	must(b.t, err)
-	b.t.Cleanup(func() { must(b.t, b.engine.Close(context.WithoutCancel(b.t.Context()))) })
+	b.engine = engine
+	b.t.Cleanup(func() { must(b.t, engine.Close(context.WithoutCancel(b.t.Context()))) })
 	encoder, err := schemas.NewEncoder(schemas.EncodingJSON, schemas.EncoderOptions{})
 	must(b.t, err)
 	b.codec, err = dedupe.NewCodec(dedupe.Config{
@@ -112,8 +117,17 @@ type running struct {
 	stop func() error
 }
 
-// start starts a worker that goes on from the disk of the last one. It is drained with the test, or by stop.
+// start starts a worker that goes on from the disk of the last one and waits until it is ready. It is drained with the test, or by
+// stop.
 func (b *bubble) start() *running {
+	b.t.Helper()
+	w := b.launch()
+	b.until("the worker is ready", func() bool { s := w.Status(); return s.Ready && len(s.Partitions) == bubblePartitions })
+	return w
+}
+
+// launch is start without the wait.
+func (b *bubble) launch() *running {
 	b.t.Helper()
 	store, err := statestore.Open(statestore.Config{Dir: "state", FS: b.fs, Age: dedupe.Age})
 	must(b.t, err)
@@ -122,7 +136,7 @@ func (b *bubble) start() *running {
 	w, err := consumer.New(consumer.Config{
 		Turns: b.topics["turns"], Changelog: b.topics["changelog"], DeadLetters: b.topics["dlq"],
 		Outputs: []consumer.Topic{b.topics["tool-events"], b.topics["turn-events"]},
-		Group:   "app", FetchMaxWait: 5 * time.Second,
+		Group:   "app", FetchMaxWait: 5 * time.Second, Partitioner: b.partitioner,
 		Txn: txn.Config{App: "app", Instance: "w", Incarnation: uint64(b.workers), TransactionVersion: 2},
 	}, consumer.Deps{
 		Handler: newHandler(b.engine, b.codec, NoTelemetry(), "app", logger), Decoder: schemas.NewDecoder(schemas.DecoderOptions{}),
@@ -144,7 +158,6 @@ func (b *bubble) start() *running {
 		return err
 	}}
 	b.t.Cleanup(func() { must(b.t, r.stop()) })
-	b.until("the worker is ready", func() bool { s := w.Status(); return s.Ready && len(s.Partitions) == bubblePartitions })
 	return r
 }
 
@@ -175,9 +188,7 @@ func turnsOf(agent string, n, sessions int) []*schemas.TurnEvent {
 
 // poll takes the events that have come.
 func (b *bubble) poll() {
-	ctx, cancel := context.WithTimeout(b.t.Context(), 50*time.Millisecond)
-	defer cancel()
-	b.events.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+	b.fetch(b.events, func(r *kgo.Record) {
 		var out schemas.TurnOutput
 		must(b.t, json.Unmarshal(r.Value, &out))
 		switch out.Type {
@@ -190,6 +201,12 @@ func (b *bubble) poll() {
 			b.ended[out.TurnID] = &out
 		}
 	})
+}
+
+func (b *bubble) fetch(from *kgo.Client, each func(*kgo.Record)) {
+	ctx, cancel := context.WithTimeout(b.t.Context(), 50*time.Millisecond)
+	defer cancel()
+	from.PollFetches(ctx).EachRecord(each)
 }
 
 // until polls until the condition holds.

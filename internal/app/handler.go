@@ -104,24 +104,16 @@ func (p *partition) Handle(ctx context.Context, rec *consumer.Record) error {
 
 func (p *partition) accept(ctx context.Context, k *taking) error {
 	rec := k.rec
-	agent, err := p.engine.agent(rec.Event.Agent)
-	if err != nil {
-		return err
-	}
-	if schema := rec.Event.OutputSchema; len(schema) > 0 {
-		if err := tools.CheckAnswerSchema(schema); err != nil {
-			return err
-		}
-	}
-	if k.why == nil {
-		if err := p.admit(ctx, rec, agent.config); err != nil {
+	agent, unfit := p.agentFor(rec)
+	if k.why == nil && unfit == nil {
+		if err := p.admit(ctx, rec, agent); err != nil {
 			return suspended(err)
 		}
 	}
 	parent, state := traceHeaders(rec.Headers)
 	j, err := p.store.Accept(&dedupe.Input{
-		Event: rec.Event, Hash: rec.Hash, Origin: origin(rec), Timestamp: rec.Timestamp, Agent: agent.config, Trace: parent, TraceState: state,
-		Thrift: k.thrift, Run: k,
+		Event: rec.Event, Hash: rec.Hash, Origin: origin(rec), Timestamp: rec.Timestamp, Agent: agent, Unfit: unfit,
+		Trace: parent, TraceState: state, Thrift: k.thrift, Run: k,
 	})
 	if err != nil {
 		return suspended(err)
@@ -131,6 +123,30 @@ func (p *partition) accept(ctx context.Context, k *taking) error {
 		return nil
 	}
 	return p.run(ctx, j, k, rec.Suspect || j.Resumed() && p.assignment.Died)
+}
+
+// agentFor returns the agent that the turn of a record can begin with, or why it cannot begin. That says nothing of a turn that
+// began before: manifest and settings may have changed since.
+func (p *partition) agentFor(rec *consumer.Record) (*fact.Agent, error) {
+	if rec.Refused != nil {
+		return nil, rec.Refused
+	}
+	agent, err := p.engine.agent(rec.Event.Agent)
+	if err != nil {
+		return nil, err
+	}
+	if schema := rec.Event.OutputSchema; len(schema) > 0 {
+		if err := tools.CheckAnswerSchema(schema); err != nil {
+			return nil, err
+		}
+	}
+	return agent.config, nil
+}
+
+// Begun implements consumer.Rememberer. A state that cannot be read is a matter for Handle.
+func (p *partition) Begun(rec *consumer.Record) bool {
+	begun, err := p.store.Begun(rec.Event.TurnID)
+	return begun || err != nil
 }
 
 func origin(rec *consumer.Record) fact.Origin {

@@ -214,6 +214,10 @@ func (p *partition) route(a arrival) bool {
 	switch {
 	case !ok: // Intake has stopped.
 	case reason != nil:
+		if p.begun(rec) {
+			rec.Refused = reason
+			return p.push(rec.Event.SessionID, task{rec: rec, bytes: recordBytes(a.raw)})
+		}
 		p.deadLetter(rec, reason)
 	case rec.Event.Type == schemas.InputCancel:
 		p.settleTask(rec, p.guarded(func() error { return p.handler.Cancel(p.ctx, rec) }))
@@ -221,6 +225,16 @@ func (p *partition) route(a arrival) bool {
 		return p.push(rec.Event.SessionID, task{rec: rec, bytes: recordBytes(a.raw)})
 	}
 	return false
+}
+
+// begun reports whether the turn of a refused record may have begun under other settings: the record is whole, but stands where the
+// partitioner that is set now would not have put it.
+func (p *partition) begun(rec *Record) bool {
+	if rec.Hash == nil || rec.Event.Type == schemas.InputCancel {
+		return false
+	}
+	r, ok := p.handler.(Rememberer)
+	return ok && r.Begun(rec)
 }
 
 // Registry retries.

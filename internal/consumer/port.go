@@ -66,6 +66,14 @@ type Refuser interface {
 	Refused(ctx context.Context, r *Refusal) ([]Task, error)
 }
 
+// Rememberer is implemented by a PartitionHandler that knows which turns have begun. A record that may have been right when its turn
+// began, before settings changed, is then asked about before it is made a dead letter.
+type Rememberer interface {
+	// Begun reports whether the record's turn may be under way or have ended. If so the record is handled, with Refused set. It is
+	// called in log order and must not wait for a turn.
+	Begun(rec *Record) bool
+}
+
 // Owner is what the effects of a turn have as their owner.
 type Owner interface {
 	// LaneKey is the session.
@@ -138,6 +146,8 @@ type Record struct {
 	Encoding schemas.Encoding
 	// Suspect says that the partition's last owner may have died and may have run the turn as it did.
 	Suspect bool
+	// Refused is why the record is a dead letter unless its turn has begun before; only a Rememberer is given such records.
+	Refused *schemas.Error
 
 	value []byte
 	// batch says that the value is a batch which could not be read.

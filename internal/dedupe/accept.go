@@ -23,6 +23,9 @@ type Input struct {
 	Timestamp time.Time
 	// Agent must not be changed once it was given, and be the same value for all turns of one configuration.
 	Agent *fact.Agent
+	// Unfit is why the event cannot begin a turn, such as that there is no agent of its name any more; Agent is not used then. It
+	// says nothing of a turn that is under way or has ended.
+	Unfit error
 	// Trace and TraceState are the producer's trace context.
 	Trace, TraceState string
 	// Thrift is above ThriftNone for a turn that is taken only to be ended, because the broker has refused a record of it.
@@ -33,14 +36,15 @@ type Input struct {
 
 // Accept looks a turn up and takes it. It returns the journal of a turn that has to run, new or resumed. It returns nil when
 // there is nothing to run: the turn has ended and the offset is recorded. A turn known with another payload is a
-// *schemas.Error, code conflict; one that would not fit a record, code too_large.
+// *schemas.Error, code conflict; one that would not fit a record, code too_large. An event that is
+// not of a known turn, or not its payload, is refused with in.Unfit if that is set.
 func (s *Store) Accept(in *Input) (*Journal, error) {
 	id := in.Event.TurnID
 	s.codec.clock.see(in.Timestamp)
 	e := s.enter(id)
 	defer s.leave(id, e)
 	if e.journal != nil {
-		return nil, schemas.Errorf(schemas.CodeConflict, "turn_id is running under another session")
+		return nil, in.refusal(schemas.Errorf(schemas.CodeConflict, "turn_id is running under another session"))
 	}
 	ended, err := s.ended(id)
 	if err != nil {
@@ -55,7 +59,7 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 	}
 	if j != nil && !bytes.Equal(j.accepted.PayloadHash, in.Hash) {
 		s.state.Forget(journalKey(id))
-		return nil, conflict()
+		return nil, in.refusal(conflict())
 	}
 	for j == nil {
 		j, err = s.begin(in)
@@ -75,7 +79,15 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 // Known reports whether there is something to do for a turn other than to begin it: it is under way, has ended, or a cancel has
 // overtaken it.
 func (s *Store) Known(turnID, session string) (bool, error) {
-	if s.isUnderWay(turnID) || s.overtaken(cancelKey(turnID, session)) {
+	if s.overtaken(cancelKey(turnID, session)) {
+		return true, nil
+	}
+	return s.Begun(turnID)
+}
+
+// Begun reports whether a turn is under way or has ended.
+func (s *Store) Begun(turnID string) (bool, error) {
+	if s.isUnderWay(turnID) {
 		return true, nil
 	}
 	ended, err := s.ended(turnID)
@@ -104,6 +116,14 @@ func (s *Store) Resume(turnID string, thrift Thrift, run any) (*Journal, error) 
 	j.origin.Offset, j.thrift, j.run = statestore.NoOffset, thrift, run
 	e.journal = j
 	return j, nil
+}
+
+// refusal is why an event is refused: what is wrong with it by itself comes first.
+func (in *Input) refusal(otherwise *schemas.Error) error {
+	if in.Unfit != nil {
+		return in.Unfit
+	}
+	return otherwise
 }
 
 func conflict() *schemas.Error {
@@ -137,13 +157,16 @@ func (s *Store) ended(turnID string) (*record, error) {
 // repeat completes the offset of a turn that has ended, and emits nothing.
 func (s *Store) repeat(in *Input, hash []byte) error {
 	if !bytes.Equal(hash, in.Hash) {
-		return conflict()
+		return in.refusal(conflict())
 	}
 	return s.state.Add(&statestore.Effect{Offset: in.Origin.Offset, Urgent: true})
 }
 
 // begin accepts a new turn: its first fact is recorded, with a cancel that overtook it, and rides with the next commit.
 func (s *Store) begin(in *Input) (*Journal, error) {
+	if in.Unfit != nil {
+		return nil, in.Unfit
+	}
 	agent, err := s.codec.agentBody(in.Agent)
 	if err != nil {
 		return nil, err

@@ -57,6 +57,15 @@ func TestAccept_TellsWhatARepeatedTurnIDMeans(t *testing.T) {
 		{"ended at another worker, other payload", restarted(over), other, "conflict"},
 		{"ended, but its cycle was aborted and the worker killed", lost(over), same, "new"},
 	}
+	for _, tc := range slices.Clone(tests) { // What cannot begin a turn is refused, unless it is the event of one that has begun.
+		unfit := *tc.in
+		unfit.Agent, unfit.Unfit = nil, schemas.Errorf(schemas.CodeUnknownAgent, "no such agent")
+		tc.name, tc.in = "unfit, "+tc.name, &unfit
+		if tc.want == "new" || tc.want == "conflict" {
+			tc.want = "refused"
+		}
+		tests = append(tests, tc)
+	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -68,6 +77,8 @@ func TestAccept_TellsWhatARepeatedTurnIDMeans(t *testing.T) {
 			b.commit()
 			got := "done"
 			switch {
+			case err != nil && err == tc.in.Unfit: //nolint:errorlint // It is handed on as it is.
+				got = "refused"
 			case codeOf(err) == schemas.CodeConflict:
 				got = "conflict"
 			case err != nil:
