@@ -54,7 +54,7 @@ type partition struct {
 
 // Resume implements consumer.PartitionHandler.
 func (p *partition) Resume(context.Context) ([]consumer.Task, error) {
-	turns, err := p.store.Unfinished(p.assignment.Start)
+	turns, err := p.store.Unfinished(p.assignment.Start, topicID(p.assignment))
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (p *partition) accept(ctx context.Context, k *taking) error {
 	}
 	parent, state := traceHeaders(rec.Headers)
 	j, err := p.store.Accept(&dedupe.Input{
-		Event: rec.Event, Hash: rec.Hash, Origin: origin(rec), Timestamp: rec.Timestamp, Agent: agent, Unfit: unfit,
+		Event: rec.Event, Hash: rec.Hash, Origin: origin(rec, p.assignment), Timestamp: rec.Timestamp, Agent: agent, Unfit: unfit,
 		Trace: parent, TraceState: state, Thrift: k.thrift, Run: k,
 	})
 	if err != nil {
@@ -149,8 +149,16 @@ func (p *partition) Begun(rec *consumer.Record) bool {
 	return begun || err != nil
 }
 
-func origin(rec *consumer.Record) fact.Origin {
-	return fact.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
+func origin(rec *consumer.Record, a *consumer.Assignment) fact.Origin {
+	return fact.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset, TopicID: topicID(a)}
+}
+
+// topicID is the id of the input topic, empty where brokers have none.
+func topicID(a *consumer.Assignment) []byte {
+	if a.TopicID == [16]byte{} {
+		return nil
+	}
+	return a.TopicID[:]
 }
 
 // run runs a turn that this worker holds to its end, under a span. A suspect is one that the last worker may have died of.
@@ -216,7 +224,7 @@ func (p *partition) Rejected(rec *consumer.Record, reason *schemas.Error) []stat
 	if rec.Event == nil || rec.Event.Type == schemas.InputCancel {
 		return nil
 	}
-	outputs, err := p.codec.Rejected(rec.Event, origin(rec), reason)
+	outputs, err := p.codec.Rejected(rec.Event, origin(rec, p.assignment), reason)
 	if err != nil {
 		p.logger.Error("turn:rejected cannot be written; its dead letter stands alone", //nolint:sloglint // The port has no context.
 			slog.String("topic", rec.Topic), slog.Int("partition", int(rec.Partition)), slog.Int64("offset", rec.Offset), slog.Any("error", err))

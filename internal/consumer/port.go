@@ -156,7 +156,9 @@ type Record struct {
 
 // Assignment is one assignment of one partition to this worker.
 type Assignment struct {
-	Topic     string
+	Topic string
+	// TopicID is zero where brokers have none.
+	TopicID   [16]byte
 	Partition int32
 	// Epoch tells the assignments of this process apart.
 	Epoch uint64

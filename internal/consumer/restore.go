@@ -279,7 +279,7 @@ func (p *partition) open(ctx context.Context, c committed, pos statestore.Positi
 		p.opened = make(chan struct{})
 	}
 	p.assignment = &Assignment{
-		Topic: p.w.cfg.Turns.Name, Partition: p.id, Epoch: p.epoch, Start: in.Next,
+		Topic: p.w.cfg.Turns.Name, TopicID: p.w.cfg.Turns.ID, Partition: p.id, Epoch: p.epoch, Start: in.Next,
 		Clean: c.offset < 0 || (ours && m.Clean), State: p.store, permit: p.permit, draining: p.intake.Done(),
 	}
 	// A process that takes a partition back which it had lost is the proof that none of its turns killed it.

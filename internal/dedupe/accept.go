@@ -320,8 +320,9 @@ func (s *Store) resume(turnID string) (*Journal, error) {
 	return j, s.loadHistory(j)
 }
 
-// Unfinished returns the turns under way in the state whose record lies below start, in the order they were accepted there.
-func (s *Store) Unfinished(start int64) ([]Unfinished, error) {
+// Unfinished returns the turns under way in the state whose record will not be read again, in the order they were accepted: it lies
+// below start, or was in a topic that is not the one with the id. An empty id is not compared.
+func (s *Store) Unfinished(start int64, topicID []byte) ([]Unfinished, error) {
 	var out []Unfinished
 	err := s.state.Scan(journalPrefix, func(key string, value []byte) error {
 		if !strings.HasSuffix(key, firstRecord) {
@@ -338,18 +339,33 @@ func (s *Store) Unfinished(start int64) ([]Unfinished, error) {
 		if len(frames) == 0 {
 			return fmt.Errorf("read journal %s: it is empty", key)
 		}
-		if a, ok := frames[0].Fact.(*fact.Accepted); ok && a.Origin.Offset < start {
-			out = append(out, Unfinished{TurnID: a.TurnID, SessionID: a.SessionID, Offset: a.Origin.Offset, At: a.At})
+		a, ok := frames[0].Fact.(*fact.Accepted)
+		if !ok {
+			return nil
+		}
+		elsewhere := len(topicID) > 0 && len(a.Origin.TopicID) > 0 && !bytes.Equal(a.Origin.TopicID, topicID)
+		if elsewhere || a.Origin.Offset < start {
+			out = append(out, Unfinished{TurnID: a.TurnID, SessionID: a.SessionID, Offset: a.Origin.Offset, Elsewhere: elsewhere, At: a.At})
 		}
 		return nil
 	})
-	slices.SortFunc(out, func(a, b Unfinished) int { return cmp.Compare(a.Offset, b.Offset) })
+	slices.SortFunc(out, func(a, b Unfinished) int {
+		switch {
+		case a.Elsewhere == b.Elsewhere:
+			return cmp.Compare(a.Offset, b.Offset)
+		case a.Elsewhere: // That topic is the older one.
+			return -1
+		}
+		return 1
+	})
 	return out, err
 }
 
 // Unfinished is a turn that is under way in the state.
 type Unfinished struct {
 	TurnID, SessionID string
-	Offset            int64
-	At                time.Time
+	// Offset is that of its record. Elsewhere says that it was in a topic of the name that is no more.
+	Offset    int64
+	Elsewhere bool
+	At        time.Time
 }

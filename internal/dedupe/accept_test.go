@@ -278,7 +278,7 @@ func TestUnfinished_ListsTurnsBelowTheStartInTheOrderOfTheirRecords(t *testing.T
 	}
 	b.commit()
 	b.restart("w2")
-	got, err := b.store.Unfinished(5)
+	got, err := b.store.Unfinished(5, nil)
 	if err != nil {
 		t.Fatalf("Unfinished: %v", err)
 	}
@@ -287,6 +287,34 @@ func TestUnfinished_ListsTurnsBelowTheStartInTheOrderOfTheirRecords(t *testing.T
 		ids = append(ids, fmt.Sprintf("%s of %s at %d", u.TurnID, u.SessionID, u.Offset))
 	}
 	if want := []string{"zeta of s-zeta at 0", "alpha of s-alpha at 1", "mid of s-mid at 2", "beta of s-beta at 3"}; !slices.Equal(ids, want) {
+		t.Errorf("unfinished are %q, want %q", ids, want)
+	}
+}
+
+// Turns of a topic that was made again come before those of the one that is there now, wherever their records were.
+func TestUnfinished_ListsTurnsOfATopicThatIsNoMore(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	for _, in := range []*Input{askIn("a", "now", "hi", 1), askIn("b", "then", "hi", 7), askIn("c", "later", "hi", 5), askIn("d", "unknown", "hi", 6)} {
+		switch in.Event.TurnID {
+		case "then":
+			in.Origin.TopicID = []byte("old")
+		case "now", "later":
+			in.Origin.TopicID = []byte("new")
+		}
+		b.accept(in).Close()
+	}
+	b.commit()
+	b.restart("w2")
+	got, err := b.store.Unfinished(2, []byte("new"))
+	if err != nil {
+		t.Fatalf("Unfinished: %v", err)
+	}
+	var ids []string
+	for _, u := range got {
+		ids = append(ids, u.TurnID)
+	}
+	if want := []string{"then", "now"}; !slices.Equal(ids, want) {
 		t.Errorf("unfinished are %q, want %q", ids, want)
 	}
 }

@@ -50,6 +50,8 @@ type Origin struct {
 	Topic     string `cbor:"1,keyasint"`
 	Partition int32  `cbor:"2,keyasint"`
 	Offset    int64  `cbor:"3,keyasint"`
+	// TopicID is that of the topic, empty where brokers have none: a topic that is made again has other records at its offsets.
+	TopicID []byte `cbor:"4,keyasint,omitempty"`
 }
 
 // Responded is one model response, and the first wave of the calls it asked for when one must be durable before it runs.

@@ -9,32 +9,32 @@ import (
 	"github.com/lathe-run/lathe/test/internal/proc"
 )
 
-// endings are what a worker may say when it ends by itself, by the attacks that may bring it to that.
-var endings = []struct {
-	attacks []string
-	says    []string
-}{
-	{[]string{"disk_full"}, []string{"no space left on device"}},
-	{[]string{"corrupt"}, []string{"are damaged"}},
-	{[]string{"twins"}, []string{"lock the data directory", "has our group instance id", "has our transactional ids", "two processes share them"}},
-	// Asked to stop while brokers were away.
-	{nil, []string{"stopped before all partitions were drained and committed", "the outcome of the cycle is not known"}},
+// endings are what a worker may say when it ends by itself, by the attack that may bring it to that.
+func endings() map[string][]string {
+	return map[string][]string{
+		"disk_full": {"no space left on device"},
+		"corrupt":   {"are damaged"},
+		"twins":     {"lock the data directory", "has our group instance id", "has our transactional ids", "two processes share them"},
+	}
+}
+
+// cutOff is what a worker may say that is asked to stop while brokers are away.
+func cutOff() []string {
+	return []string{"stopped before all partitions were drained and committed", "the outcome of the cycle is not known"}
 }
 
 // foreseen reports whether the attacks of the run may bring a worker to end as it says it did. While brokers are away a worker may
 // also end before it has begun.
 func (b *Bed) foreseen(p *proc.Process) bool {
 	why := p.Reason()
-	for _, e := range endings {
-		may := slices.ContainsFunc(e.attacks, func(name string) bool { return slices.Contains(b.cfg.Attacks, name) })
-		if e.attacks == nil {
-			may = b.troubled()
-		}
-		if may && slices.ContainsFunc(e.says, func(text string) bool { return strings.Contains(why, text) }) {
+	says := func(text string) bool { return strings.Contains(why, text) }
+	for _, name := range b.cfg.Attacks {
+		if slices.ContainsFunc(endings()[name], says) {
 			return true
 		}
 	}
-	return b.troubled() && p.Logged("worker starts") == nil && strings.HasPrefix(why, "worker: ")
+	unborn := p.Logged("worker starts") == nil && strings.HasPrefix(why, "worker: ")
+	return b.troubled() && (unborn || slices.ContainsFunc(cutOff(), says))
 }
 
 // faults tells what no worker may print. A disk that fails under Pebble may end in a panic of Pebble's own, in place of a corrupted
