@@ -61,6 +61,9 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 		s.state.Forget(journalKey(id))
 		return nil, in.refusal(conflict())
 	}
+	if j != nil {
+		j.take(in)
+	}
 	for j == nil {
 		j, err = s.begin(in)
 		if errors.Is(err, statestore.ErrStale) { // It may have read history that is no longer there.
@@ -71,9 +74,13 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 			return nil, unfit(err)
 		}
 	}
-	j.origin, j.thrift, j.run, j.stamp = in.Origin, in.Thrift, in.Run, later(j.stamp, in.Timestamp)
 	e.journal = j
 	return j, nil
+}
+
+// take notes what the journal is taken with, before the first effect of it is seen by others.
+func (j *Journal) take(in *Input) {
+	j.origin, j.thrift, j.run, j.stamp = in.Origin, in.Thrift, in.Run, later(j.stamp, in.Timestamp)
 }
 
 // Known reports whether there is something to do for a turn other than to begin it: it is under way, has ended, or a cancel has
@@ -187,7 +194,8 @@ func (s *Store) record(in *Input, agent agentBody, a *fact.Accepted) (*Journal, 
 		return nil, err
 	}
 	j := newJournal(s, a, in.Agent)
-	j.thrift, j.run, j.since, j.config = in.Thrift, in.Run, drops, set
+	j.take(in)
+	j.since, j.config = drops, set
 	if err := s.loadHistory(j); err != nil {
 		return nil, err
 	}
