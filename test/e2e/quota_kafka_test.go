@@ -17,7 +17,7 @@ func TestQuota_SlowsTheWorkerAndFailsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, newCluster(t))
 	b.createTurns()
-	const bytesPerSecond = 20_000
+	const bytesPerSecond = 3_000 // Over ten seconds; until then a client may send them at once.
 	for slot := range 3 {
 		client, key := fmt.Sprintf("%s-w-0-txn-%d", b.app, slot), "client-id"
 		done, err := b.adm.AlterClientQuotas(b.ctx, []kadm.AlterClientQuotaEntry{{
@@ -29,7 +29,7 @@ func TestQuota_SlowsTheWorkerAndFailsNothing(t *testing.T) {
 	}
 	w, r := b.start("w-0").ready(), b.reader()
 	began := time.Now()
-	for round := range int32(12) {
+	for round := range int32(36) {
 		for p := range int32(turnPartitions) {
 			b.send(fmt.Sprintf("write-%d-%d", round, p), keyFor(p))
 			b.send(fmt.Sprintf("read-%d-%d", round, p), keyFor(p))
