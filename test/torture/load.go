@@ -108,8 +108,14 @@ func (l *load) flush(ctx context.Context, limit time.Duration) error {
 
 // again sends some of the turns once more, after all.
 func (l *load) again(ctx context.Context, n int) {
+	unsent := func(it item) bool { // Its cancel went ahead of it, and then the time was over.
+		return slices.ContainsFunc(l.sequence.next, func(next item) bool { return next.first != nil && next.turn == it.turn })
+	}
 	for range min(n, len(l.sequence.known)) {
 		it := l.sequence.known[l.sequence.rng.IntN(len(l.sequence.known))]
+		if unsent(it) {
+			continue
+		}
 		it.first = nil
 		l.send(ctx, it)
 	}

@@ -47,11 +47,18 @@ func TestOracle_SeesExactlyTheBrokenPromise(t *testing.T) {
 					broken = append(broken, v.Promise)
 				}
 			}
-			if !slices.Equal(broken, []oracle.Promise{promise}) {
+			others := slices.DeleteFunc(slices.Clone(broken), func(p oracle.Promise) bool { return p == promise || follows(promise, p) })
+			if !slices.Contains(broken, promise) || len(others) > 0 {
 				t.Errorf("the oracle found %v, want %s alone", broken, promise)
 			}
 		})
 	}
+}
+
+// follows reports whether a broken promise may be the consequence of another: what is committed before it is done is lost when its
+// worker stops at that moment.
+func follows(from, broken oracle.Promise) bool {
+	return from == oracle.OffsetPrefix && (broken == oracle.OneEnd || broken == oracle.State)
 }
 
 // tortured runs a worker for a few seconds without attacking it.
