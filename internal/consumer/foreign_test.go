@@ -34,15 +34,7 @@ func TestWorker_TakesNothingOverFromAnEarlierMember(t *testing.T) {
 			return resp, nil, true
 		})
 		p.worker.forceRebalance()
-		f.eventually("every partition is given anew", func() bool {
-			now := p.epochs()
-			for id, epoch := range before {
-				if now[id] <= epoch {
-					return false
-				}
-			}
-			return len(now) == bedPartitions
-		})
+		p.givenAnew(before)
 		if !forgotten {
 			f.t.Error("the group has forgotten nobody")
 		}
@@ -89,20 +81,26 @@ func TestWorker_TurnsUnderWayHaltNothingWhenTheGroupForgetsTheirMember(t *testin
 			return resp, nil, true
 		})
 		p.worker.forceRebalance()
-		f.eventually("every partition is given anew", func() bool {
-			now := p.epochs()
-			for id, epoch := range before {
-				if now[id] <= epoch {
-					return false
-				}
-			}
-			return len(now) == bedPartitions
-		})
+		p.givenAnew(before)
 		p.running(bedPartitions)
 		over.Store(true)
 		f.handled()
 		p.drain()
 		f.exactlyOnce(8)
+	})
+}
+
+// givenAnew waits until the worker has every partition under a later epoch.
+func (p *process) givenAnew(before map[int32]uint64) {
+	p.t.Helper()
+	p.eventually("every partition is given anew", func() bool {
+		now := p.epochs()
+		for id, epoch := range before {
+			if now[id] <= epoch {
+				return false
+			}
+		}
+		return len(now) == bedPartitions
 	})
 }
 
