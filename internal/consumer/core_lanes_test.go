@@ -20,19 +20,7 @@ import (
 func slowTurn(b *bed) {
 	release := make(chan struct{})
 	slow := sessionOn(1, 1)
-	gate := func() *echo {
-		return &echo{on: func(ctx context.Context, _ *Assignment, rec *Record) error {
-			if rec.Event.TurnID != "slow" {
-				return nil
-			}
-			select {
-			case <-release:
-				return nil
-			case <-ctx.Done():
-				return fmt.Errorf("%w: %w", ErrSuspended, context.Cause(ctx))
-			}
-		}}
-	}
+	gate := func() *echo { return holdTurn("slow", release) }
 	budget := with(func(c *Config) { c.DrainBudget = 50 * time.Millisecond })
 	first := b.start(handling(gate()), budget).running(bedPartitions)
 	b.produce(turn(slow, "slow"), turn(slow, "after"))

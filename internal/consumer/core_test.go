@@ -128,13 +128,7 @@ func movingPartitions(b *bed) {
 }
 
 func killedWorker(b *bed) {
-	hold := handling(&echo{on: func(ctx context.Context, _ *Assignment, rec *Record) error {
-		if rec.Event.TurnID < "turn-000080" {
-			return nil
-		}
-		<-ctx.Done()
-		return fmt.Errorf("%w: %w", ErrSuspended, context.Cause(ctx))
-	}})
+	hold := handling(holdTurns(func(turn string) bool { return turn >= "turn-000080" }, nil))
 	first := b.start(hold, with(func(c *Config) { c.SessionTimeout = 2 * time.Second; c.Txn.Timeout = 3 * time.Second })).running(bedPartitions)
 	b.load(100, 10)
 	b.eventually("some turns are handled", func() bool { return len(first.handler.runs()) > 50 })

@@ -163,8 +163,13 @@ func forgetOften(_ context.Context, a *Assignment, rec *Record) error {
 
 // holdTurn is an echo that holds one turn until it is released.
 func holdTurn(id string, release <-chan struct{}) *echo {
+	return holdTurns(func(turn string) bool { return turn == id }, release)
+}
+
+// holdTurns is an echo that holds some turns until they are released, with nil until they are cancelled.
+func holdTurns(held func(turn string) bool, release <-chan struct{}) *echo {
 	return &echo{on: func(ctx context.Context, _ *Assignment, rec *Record) error {
-		if rec.Event.TurnID != id {
+		if !held(rec.Event.TurnID) {
 			return nil
 		}
 		select {

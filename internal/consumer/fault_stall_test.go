@@ -1,8 +1,6 @@
 package consumer
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -60,17 +58,7 @@ func TestWorker_IsNotStuckAfterAnOutage(t *testing.T) {
 				var o outage
 				defer o.silent.Store(false)
 				release := make(chan struct{})
-				held := &echo{on: func(ctx context.Context, _ *Assignment, rec *Record) error {
-					if rec.Event.TurnID < "turn-000040" {
-						return nil
-					}
-					select {
-					case <-release:
-						return nil
-					case <-ctx.Done():
-						return fmt.Errorf("%w: %w", ErrSuspended, context.Cause(ctx))
-					}
-				}}
+				held := holdTurns(func(turn string) bool { return turn >= "turn-000040" }, release)
 				p := f.start(calm, use, o.on(f.bed), handling(held), with(func(c *Config) {
 					c.SessionTimeout = 45 * time.Second
 				})).running(bedPartitions)

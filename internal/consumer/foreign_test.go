@@ -21,21 +21,10 @@ func TestWorker_TakesNothingOverFromAnEarlierMember(t *testing.T) {
 		f.load(40, 8)
 		f.handled()
 		before := p.epochs()
-		forgotten := false
-		f.cluster.ControlKey(int16(kmsg.JoinGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
-			f.cluster.KeepControl()
-			join := req.(*kmsg.JoinGroupRequest)
-			if forgotten || join.MemberID == "" {
-				return nil, nil, false //nolint:nilnil // The broker answers.
-			}
-			forgotten = true
-			resp := join.ResponseKind().(*kmsg.JoinGroupResponse)
-			resp.ErrorCode = kerr.UnknownMemberID.Code
-			return resp, nil, true
-		})
+		forgotten := f.forgetMember(0)
 		p.worker.forceRebalance()
 		p.givenAnew(before)
-		if !forgotten {
+		if !forgotten.Load() {
 			f.t.Error("the group has forgotten nobody")
 		}
 		p.running(bedPartitions)
@@ -67,19 +56,7 @@ func TestWorker_TurnsUnderWayHaltNothingWhenTheGroupForgetsTheirMember(t *testin
 		f.load(40, 8)
 		f.eventually("turns run", func() bool { return len(p.handler.runs()) > 0 })
 		before := p.epochs()
-		forgotten := false
-		f.cluster.ControlKey(int16(kmsg.JoinGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
-			f.cluster.KeepControl()
-			join := req.(*kmsg.JoinGroupRequest)
-			if forgotten { // The others take their time.
-				f.cluster.SleepControl(func() { <-time.After(2 * time.Second) })
-				return nil, nil, false //nolint:nilnil // The broker answers.
-			}
-			forgotten = true
-			resp := join.ResponseKind().(*kmsg.JoinGroupResponse)
-			resp.ErrorCode = kerr.UnknownMemberID.Code
-			return resp, nil, true
-		})
+		f.forgetMember(2 * time.Second) // The others take their time.
 		p.worker.forceRebalance()
 		p.givenAnew(before)
 		p.running(bedPartitions)
@@ -88,6 +65,28 @@ func TestWorker_TurnsUnderWayHaltNothingWhenTheGroupForgetsTheirMember(t *testin
 		p.drain()
 		f.exactlyOnce(8)
 	})
+}
+
+// forgetMember answers the next join of a member as if the group did not know it, and says when it has. The joins that follow take a
+// while.
+func (f *fake) forgetMember(while time.Duration) (forgotten *atomic.Bool) {
+	forgotten = new(atomic.Bool)
+	f.cluster.ControlKey(int16(kmsg.JoinGroup), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.cluster.KeepControl()
+		join := req.(*kmsg.JoinGroupRequest)
+		switch {
+		case forgotten.Load() && while > 0:
+			f.cluster.SleepControl(func() { <-time.After(while) })
+			return nil, nil, false //nolint:nilnil // The broker answers.
+		case forgotten.Load() || join.MemberID == "":
+			return nil, nil, false //nolint:nilnil // As above.
+		}
+		forgotten.Store(true)
+		resp := join.ResponseKind().(*kmsg.JoinGroupResponse)
+		resp.ErrorCode = kerr.UnknownMemberID.Code
+		return resp, nil, true
+	})
+	return forgotten
 }
 
 // givenAnew waits until the worker has every partition under a later epoch.

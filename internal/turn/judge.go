@@ -10,7 +10,7 @@ import (
 // judge looks at the results of a step and says whether they end the turn.
 func (r *run) judge(step int) *verdict {
 	results := r.known.results(step)
-	if res := r.inDoubt(step); res != nil {
+	if res := r.inDoubt(results); res != nil {
 		return &verdict{status: res.Status, code: res.Code, message: fmt.Sprintf("call %s of %s: %s", res.Key(r.turn.Accepted.TurnID), res.Tool.Name, res.Message)}
 	}
 	for _, res := range results {
@@ -21,12 +21,12 @@ func (r *run) judge(step int) *verdict {
 	return r.failures(step)
 }
 
-// inDoubt is the result of a step that ends the turn because it may hide an effect, or nil.
-func (r *run) inDoubt(step int) (doubt *fact.Result) {
+// inDoubt is the one of a step's results that ends the turn because it may hide an effect, or nil.
+func (r *run) inDoubt(results []*fact.Result) (doubt *fact.Result) {
 	if r.turn.Agent.ContinueOnUnknown {
 		return nil
 	}
-	for _, res := range r.known.results(step) {
+	for _, res := range results {
 		doubt = graver(doubt, res)
 	}
 	return doubt
@@ -74,7 +74,7 @@ func (r *run) failures(last int) *verdict {
 // and the gravest result that may hide an effect: of these calls, or of a step that nobody had judged yet.
 func (r *run) closeCalls(v *verdict) (facts []fact.Fact, doubt *fact.Result) {
 	if last := len(r.known.responses) - 1; last >= 0 {
-		doubt = r.inDoubt(last)
+		doubt = r.inDoubt(r.known.results(last))
 	}
 	for step, resp := range r.known.responses {
 		for i, asked := range resp.Calls {
