@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,6 +26,7 @@ import (
 	"github.com/lathe-run/lathe/internal/dedupe"
 	"github.com/lathe-run/lathe/internal/statestore"
 	"github.com/lathe-run/lathe/schemas"
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 // metaMurmur2 is the partition of a key, as the producers choose it.
@@ -82,7 +82,7 @@ func newMetaBed(t *testing.T, seed uint64, brokers, version int, protocol consum
 	t.Cleanup(b.cluster.Close)
 	b.seeds = b.cluster.ListenAddrs()
 	b.boundRequests()
-	b.sender, err = b.newClient(&metaWires{dial: b.network.DialContext}, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	b.sender, err = b.newClient(newMetaWires(b.network.DialContext), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	must(t, err)
 	t.Cleanup(b.sender.Close)
 	b.admin = kadm.NewClient(b.sender)
@@ -173,7 +173,7 @@ func (b *metaBed) start(instance string, disk *vfs.MemFS) *metaProcess {
 	b.started++
 	p := &metaProcess{
 		bed: b, name: fmt.Sprintf("process-%d", b.started), instance: instance, disk: disk,
-		wires: &metaWires{dial: b.network.DialContext, conns: map[*metaWire]bool{}}, ended: make(chan struct{}),
+		wires: newMetaWires(b.network.DialContext), ended: make(chan struct{}),
 	}
 	logger := slog.New(b.watch.handler(p.name))
 	var err error
@@ -255,39 +255,34 @@ func (p *metaProcess) hasEnded() bool {
 	}
 }
 
-// metaWires are the connections of one process.
+// metaWires are the connections of one process, which can be cut off as a whole too.
 type metaWires struct {
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	netcut.Wires
 
 	mu      sync.Mutex
 	severed bool
-	conns   map[*metaWire]bool
-	// key and left say at how many more requests of a kind a connection breaks, before or after the broker has acted.
-	key   kmsg.Key
-	left  int
-	after bool
+	conns   map[net.Conn]bool
 }
 
-var errMetaCut = errors.New("the test cut the wire")
-
-func (w *metaWires) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	w.mu.Lock()
-	severed := w.severed
-	w.mu.Unlock()
-	if severed {
-		return nil, errMetaCut
+func newMetaWires(dial netcut.Dial) *metaWires {
+	w := &metaWires{conns: map[net.Conn]bool{}}
+	w.Through = func(ctx context.Context, network, address string) (net.Conn, error) {
+		w.mu.Lock()
+		severed := w.severed
+		w.mu.Unlock()
+		if severed {
+			return nil, netcut.ErrCut
+		}
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.conns[conn] = true
+		return conn, nil
 	}
-	conn, err := w.dial(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	c := &metaWire{Conn: conn, wires: w}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.conns != nil {
-		w.conns[c] = true
-	}
-	return c, nil
+	return w
 }
 
 // sever cuts the process off, or lets it come back.
@@ -295,58 +290,26 @@ func (w *metaWires) sever(on bool) {
 	w.mu.Lock()
 	w.severed = on
 	conns := w.conns
-	w.conns = map[*metaWire]bool{}
+	w.conns = map[net.Conn]bool{}
 	w.mu.Unlock()
 	for c := range conns {
 		c.Close()
 	}
 }
 
-// breakAt breaks connections at the next requests of a kind.
+// breakAt breaks connections at the next requests of a kind, before or after the broker has acted.
 func (w *metaWires) breakAt(key kmsg.Key, times int, after bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.key, w.left, w.after = key, times, after
-}
-
-type metaWire struct {
-	net.Conn
-
-	wires *metaWires
-	mu    sync.Mutex
-	cut   bool
-}
-
-func (c *metaWire) Write(request []byte) (int, error) {
-	c.wires.mu.Lock()
-	hit := c.wires.left > 0 && len(request) >= 6 && kmsg.Key(binary.BigEndian.Uint16(request[4:])) == c.wires.key
-	after := c.wires.after
-	if hit {
-		c.wires.left--
+	how := netcut.CutRequest
+	if after {
+		how = netcut.CutAnswer
 	}
-	c.wires.mu.Unlock()
-	if hit && !after {
-		c.Close()
-		return 0, errMetaCut
-	}
-	if hit {
-		c.mu.Lock()
-		c.cut = true
-		c.mu.Unlock()
-	}
-	return c.Conn.Write(request)
-}
-
-// Read loses what the broker answers after the cut: it has acted by then.
-func (c *metaWire) Read(answer []byte) (int, error) {
-	n, err := c.Conn.Read(answer)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cut {
-		c.Close()
-		return 0, errMetaCut
-	}
-	return n, err
+	w.BreakAt(func(k kmsg.Key) netcut.Cut {
+		if k != key || times == 0 {
+			return netcut.CutNothing
+		}
+		times--
+		return how
+	})
 }
 
 // metaWatch reads the logs of the processes: they say when work was given up that nobody had asked to be.

@@ -76,7 +76,7 @@ func (b *metaBed) read(topic string) []*kgo.Record {
 	if len(ends) == 0 {
 		return nil
 	}
-	reader, err := b.newClient(&metaWires{dial: b.network.DialContext}, kgo.ConsumePartitions(start), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	reader, err := b.newClient(newMetaWires(b.network.DialContext), kgo.ConsumePartitions(start), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), kgo.FetchMaxWait(50*time.Millisecond))
 	must(b.t, err)
 	defer reader.Close()
