@@ -115,7 +115,7 @@ func TestWorker_HoldsABoundedAmountWhileBrokersAreAway(t *testing.T) {
 			}
 			return nil
 		}}
-		p := f.start(calm, handling(h), with(func(c *Config) { c.MaxBufferedBytes, c.Stall = buffer, time.Hour })).running(bedPartitions)
+		p := f.start(handling(h), with(func(c *Config) { c.MaxBufferedBytes, c.Stall = buffer, time.Hour })).running(bedPartitions)
 		f.wires.BreakAt(func(key kmsg.Key) netcut.Cut {
 			if slices.Contains([]kmsg.Key{kmsg.Produce, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn}, key) {
 				return netcut.CutRequest
