@@ -93,7 +93,8 @@ type floor struct {
 	baseline map[int32]string
 	clNext   map[int32]int64
 	carry    [3]float64
-	written  int
+	// written counts the records of each kind: samples of one turn go out together, as the worker wrote them, and compress as well.
+	written [4]int
 }
 
 type floorTurn struct {
@@ -254,11 +255,11 @@ func (f *floor) records(recs []*kgo.Record, t floorTurn, last bool) []*kgo.Recor
 	} {
 		f.carry[i] += topic.perTurn / stages
 		for ; f.carry[i] >= 1; f.carry[i]-- {
-			recs = append(recs, f.record(topic.name, t.partition, key, topic.samples))
+			recs = append(recs, f.record(i, topic.name, t.partition, key, topic.samples))
 		}
 	}
 	if last {
-		end := f.record(f.names.TurnEvents, t.partition, key, s.End.Samples)
+		end := f.record(len(f.carry), f.names.TurnEvents, t.partition, key, s.End.Samples)
 		end.Headers = slices.Clone(end.Headers)
 		for i, h := range end.Headers {
 			if h.Key == "ce_subject" {
@@ -270,9 +271,9 @@ func (f *floor) records(recs []*kgo.Record, t floorTurn, last bool) []*kgo.Recor
 	return recs
 }
 
-// record is the next sample, under a key of its own.
-func (f *floor) record(topic string, partition int32, key []byte, samples []sampleRecord) *kgo.Record {
-	f.written++
-	sample := samples[f.written%len(samples)]
+// record is the next sample of a kind, under a key of its own.
+func (f *floor) record(kind int, topic string, partition int32, key []byte, samples []sampleRecord) *kgo.Record {
+	sample := samples[f.written[kind]%len(samples)]
+	f.written[kind]++
 	return &kgo.Record{Topic: topic, Partition: partition, Key: key, Value: sample.Value, Headers: sample.Headers}
 }

@@ -148,7 +148,18 @@ func readShape(ctx context.Context, s *app.Settings, turns int64) (shape, error)
 			}
 		}),
 	)
+	out.alignEnds()
 	return out, err
+}
+
+// alignEnds keeps the ends of those turns whose other events are kept: in the floor, too, a batch holds what one turn says twice.
+func (s *shape) alignEnds() {
+	others := s.Turn.Records - s.End.Records
+	if others <= 0 {
+		return
+	}
+	turns := int(float64(len(s.Turn.Samples)) * s.End.Records / others)
+	s.End.Samples = s.End.Samples[:min(max(turns, 1), len(s.End.Samples))]
 }
 
 // readTopic reads the committed records of a topic, up to its present end.

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/lathe-run/lathe/internal/app"
+	"github.com/lathe-run/lathe/internal/llm"
 	"github.com/lathe-run/lathe/internal/tools"
 	"github.com/lathe-run/lathe/schemas"
 )
@@ -41,17 +42,16 @@ type benchOutput struct {
 
 // benchTools are one tool of each kind; what they answer has 300 bytes.
 func benchTools() []tools.Tool {
-	answer := benchOutput{strings.Repeat("x", benchToolBytes-len(`{"found":""}`))}
 	tool := func(name string, effect schemas.Effect, delay time.Duration) tools.Tool {
 		return tools.Define(name, func(c *tools.Context, _ benchInput) (benchOutput, error) {
 			if delay == 0 {
-				return answer, nil
+				return benchAnswer(c), nil
 			}
 			t := time.NewTimer(delay)
 			defer t.Stop()
 			select {
 			case <-t.C:
-				return answer, nil
+				return benchAnswer(c), nil
 			case <-c.Done():
 				return benchOutput{}, c.Err()
 			}
@@ -62,14 +62,18 @@ func benchTools() []tools.Tool {
 	}
 }
 
+func benchAnswer(c *tools.Context) benchOutput {
+	return benchOutput{llm.Filler(c.IdempotencyKey(), benchToolBytes-len(`{"found":""}`))}
+}
+
 // benchScript is a model that asks for one call in each of three responses and answers in the fourth.
 func benchScript(kind string) string {
 	delay := ""
 	if kind == benchSlow {
 		delay = "        delay: " + benchModelDelay.String() + "\n"
 	}
-	step := fmt.Sprintf("      - text: I look.\n        pad: %d\n        calls: [{name: %s, arguments: {query: a question}}]\n%s", benchModelBytes, kind, delay)
-	last := fmt.Sprintf("      - text: There it is.\n        pad: %d\n%s", benchModelBytes, delay)
+	step := fmt.Sprintf("      - text: 'I look. '\n        pad: %d\n        calls: [{name: %s, arguments: {query: a question}}]\n%s", benchModelBytes, kind, delay)
+	last := fmt.Sprintf("      - text: 'There it is. '\n        pad: %d\n%s", benchModelBytes, delay)
 	return "version: 1\nscenarios:\n  - steps:\n" + strings.Repeat(step, 3) + last
 }
 

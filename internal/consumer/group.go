@@ -18,7 +18,7 @@ import (
 // join makes the group's client, which joins at once.
 func (w *Worker) join(work context.Context) (*kgo.Client, error) {
 	w.pulse.Store(newPulse(w.rebalanceTimeout(), func(err error) { w.groupFault(work, err) }))
-	g, err := w.deps.NewClient(w.groupOptions(work)...)
+	g, err := w.newClient(w.groupOptions(work)...)
 	if err != nil {
 		return nil, fmt.Errorf("join group %s: %w", w.cfg.Group, err)
 	}

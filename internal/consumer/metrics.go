@@ -24,6 +24,7 @@ type metrics struct {
 	expired        metric.Int64Counter
 	retries        metric.Int64Counter
 	restoreBytes   metric.Int64Counter
+	throttle       throttle
 	gauges         metric.Registration
 }
 
@@ -61,6 +62,7 @@ func newMetrics(meter metric.Meter, w *Worker) (*metrics, error) {
 		restoreRecords: b.counter("lathe.state.restore.records", "{record}", "Changelog records applied by restores."),
 		expired:        b.counter("lathe.state.expired", "{item}", "Turn records, cancels, configurations and sessions that have expired."),
 		restoreBytes:   b.counter("lathe.state.restore.bytes", "By", "Keys and values applied by restores, uncompressed."),
+		throttle:       throttle{b.seconds("lathe.kafka.throttle", "Time that brokers made the worker's requests wait because of a quota.")},
 	}
 	g := gauges{
 		lag:        b.gauge("lathe.kafka.consumer.lag", "{record}", "Records between the committed offset and the end of the log."),
@@ -101,6 +103,12 @@ func (b *instruments) keep(err error) {
 
 func (b *instruments) counter(name, unit, description string) metric.Int64Counter {
 	c, err := b.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	b.keep(err)
+	return c
+}
+
+func (b *instruments) seconds(name, description string) metric.Float64Counter {
+	c, err := b.meter.Float64Counter(name, metric.WithUnit("s"), metric.WithDescription(description))
 	b.keep(err)
 	return c
 }

@@ -169,7 +169,7 @@ func (w *Worker) openUntilStopped(ctx context.Context) error {
 // openClients opens the ring before the group is joined: it ends what a predecessor with the same ids left open, on which the
 // group would wait a second at a time.
 func (w *Worker) openClients(ctx context.Context) error {
-	reader, err := w.deps.NewClient(kgo.MaxDecompressBatchBytes(w.cfg.MaxDecompressBytes))
+	reader, err := w.newClient(kgo.MaxDecompressBatchBytes(w.cfg.MaxDecompressBytes))
 	if err != nil {
 		return fmt.Errorf("make the changelog client: %w", err)
 	}
@@ -177,7 +177,7 @@ func (w *Worker) openClients(ctx context.Context) error {
 	w.changelog = newLogReader(reader, w.cfg.Changelog, w.cfg.RestoreFetchBytes, again)
 	w.turnsLog = newLogReader(reader, w.cfg.Turns, w.cfg.RestoreFetchBytes, again)
 	cfg := w.cfg.Txn
-	cfg.Group, cfg.Changelog, cfg.NewClient, cfg.Logger, cfg.Meter = w.cfg.Group, w.cfg.Changelog.Name, w.deps.NewClient, w.log, w.deps.Meter
+	cfg.Group, cfg.Changelog, cfg.NewClient, cfg.Logger, cfg.Meter = w.cfg.Group, w.cfg.Changelog.Name, w.newClient, w.log, w.deps.Meter
 	cfg.Hooks, cfg.BatchBytes = w.deps.Hooks.Txn, w.cfg.batchBytes()
 	if w.ring, err = txn.Open(ctx, cfg); err != nil {
 		reader.Close()

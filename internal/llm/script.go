@@ -28,7 +28,7 @@ import (
 //	        usage: {input_tokens: 120, output_tokens: 30}
 //	        delay: 500ms
 //	      - text: "It says {{result.0}}."
-//	        pad: 500                     # fills the text up with words to so many bytes
+//	        pad: 500                     # fills the text up to so many bytes with words, others in each turn
 //	        finish_reason: stop          # default: tool_call if there are calls, else stop
 //
 // The first scenario that matches is taken, at the request's step; so an answer depends on nothing but the request. When

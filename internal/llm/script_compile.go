@@ -26,6 +26,7 @@ type scenario struct {
 // answer is a Reply ready to render.
 type answer struct {
 	text      template
+	pad       int
 	calls     []callTemplate
 	finish    string
 	usage     schemas.Usage
@@ -66,7 +67,7 @@ func compileScenario(s *Scenario, n int) (*scenario, error) {
 }
 
 func compileReply(r *Reply, step int, user *regexp.Regexp) (answer, error) {
-	a := answer{finish: r.FinishReason, delay: r.Delay, usage: schemas.Usage(r.Usage)}
+	a := answer{pad: r.Pad, finish: r.FinishReason, delay: r.Delay, usage: schemas.Usage(r.Usage)}
 	if a.finish == "" {
 		a.finish = finishOf(len(r.Calls))
 	}
@@ -82,7 +83,7 @@ func compileReply(r *Reply, step int, user *regexp.Regexp) (answer, error) {
 		note("finish_reason", fmt.Errorf("%q is not one of turn:step", a.finish))
 	}
 	var err error
-	a.text, err = compileTemplate(r.Text+filler(r.Pad-len(r.Text)), user, false)
+	a.text, err = compileTemplate(r.Text, user, false)
 	note("text", err)
 	for i := range r.Calls {
 		c, err := compileCall(&r.Calls[i], step, i, user)
@@ -152,6 +153,9 @@ func (a *answer) render(v *view) (*fact.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if missing := a.pad - len(text); missing > 0 {
+		text += Filler(v.req.TurnID+"#"+strconv.Itoa(v.req.Step), missing)
+	}
 	resp := &fact.Response{Text: text, FinishReason: a.finish, Usage: a.usage}
 	if len(a.calls) == 0 {
 		return resp, nil
@@ -166,24 +170,4 @@ func (a *answer) render(v *view) (*fact.Response, error) {
 		resp.Calls[i] = fact.Asked{Name: c.name, CallID: c.id, Arguments: []byte(arguments)}
 	}
 	return resp, nil
-}
-
-// filler is n bytes of words, always the same ones; not one letter over and over, since that would compress to nothing.
-func filler(n int) string {
-	if n <= 0 {
-		return ""
-	}
-	words := strings.Fields("order status customer refund answer question please payment delivery ticket number account detail " +
-		"before after while under without reason")
-	var b strings.Builder
-	b.Grow(n + 16)
-	for seed := uint32(2463534242); b.Len() < n; {
-		// Xorshift: no need for a better one, but for the same one everywhere.
-		seed ^= seed << 13
-		seed ^= seed >> 17
-		seed ^= seed << 5
-		b.WriteByte(' ')
-		b.WriteString(words[int(seed%uint32(len(words)))]) //nolint:gosec // a handful of words
-	}
-	return b.String()[:n]
 }

@@ -153,7 +153,7 @@ func TestScripted_WaitsAndStopsWaiting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Duration != 2*time.Second || len(got.Text) != 500 || !strings.HasPrefix(got.Text, "Done ") {
+		if got.Duration != 2*time.Second || len(got.Text) != 500 || !strings.HasPrefix(got.Text, "Done") {
 			t.Errorf("%s, %d bytes: %q", got.Duration, len(got.Text), got.Text)
 		}
 		cause := errors.New("drained")
