@@ -15,13 +15,21 @@ import (
 // KafkaConfig is how the settings say to reach the brokers.
 func KafkaConfig(s *Settings, version string, logger *slog.Logger) kafka.Config {
 	return kafka.Config{
-		Brokers: s.Brokers, ClientID: s.App + "-" + s.InstanceID, Version: version, Rack: s.Rack, Logger: logger,
+		Brokers: s.Brokers, ClientID: clientID(s), Version: version, Rack: s.Rack, Logger: logger,
 		TLS: kafka.TLS{
 			Enabled: s.TLS.Enabled, CAPath: s.TLS.CAPath, CertPath: s.TLS.CertPath, KeyPath: s.TLS.KeyPath,
 			ServerName: s.TLS.ServerName, InsecureSkipVerify: s.TLS.InsecureSkipVerify,
 		},
 		SASL: saslOf(s.SASL),
 	}
+}
+
+// clientID is what brokers log and meter the worker by; its producers have their slot's number behind it.
+func clientID(s *Settings) string {
+	if s.InstanceID == "" {
+		return s.App
+	}
+	return s.App + "-" + s.InstanceID
 }
 
 // saslOf gives the path of a password that came from a file, so that it is read again at each login.
@@ -124,7 +132,7 @@ func consumerConfig(s *Settings, instance string, incarnation uint64, topics kaf
 		Window: s.MaxInFlightPerPartition, MaxInFlight: s.MaxInFlight, MaxBufferedBytes: int64(s.MaxBufferedBytes),
 		DrainBudget: s.DrainBudget,
 		Txn: txn.Config{
-			App: s.App, Instance: instance, Incarnation: incarnation, Timeout: s.TransactionTimeout, TransactionVersion: caps.TransactionVersion,
+			App: s.App, Instance: instance, ClientID: clientID(s), Incarnation: incarnation, Timeout: s.TransactionTimeout, TransactionVersion: caps.TransactionVersion,
 		},
 	}
 }
