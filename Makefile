@@ -6,6 +6,8 @@ LINT    := GOLANGCI_LINT_CACHE=$(CURDIR)/.cache/golangci-lint $(GO) run github.c
 STRESS  ?= 200
 FUZZTIME ?= 60s
 BENCH_ARGS ?=
+# The torture, and its worker as one of the next release, which shares the group with those of this one.
+TORTURE  = $(GO) build -o bin/torture ./test/torture/cmd/torture && $(GO) build -tags next_release -o bin/torture-next ./test/torture/cmd/torture
 # What the torture is given; see CONTRIBUTING.md.
 export TORTURE_SEED TORTURE_SEEDS TORTURE_MINUTES TORTURE_SECONDS TORTURE_ATTACKS TORTURE_SHARE TORTURE_PROTOCOL TORTURE_RATE TORTURE_KEEP
 
@@ -19,11 +21,11 @@ build: ## Build bin/worker
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/worker ./cmd/worker
 
 torture: ## Attack workers on three brokers of Apache Kafka for TORTURE_MINUTES (10); TORTURE_SEED and TORTURE_ATTACKS choose how
-	$(GO) build -o bin/torture ./test/torture/cmd/torture
+	$(TORTURE)
 	bin/torture
 
 torture-ci: ## 90 seconds of it with fixed seeds, each with a third of the attacks, on one cluster
-	$(GO) build -o bin/torture ./test/torture/cmd/torture
+	$(TORTURE)
 	TORTURE_SEEDS=1,2,3 TORTURE_SECONDS=30 TORTURE_SHARE=1 TORTURE_PROTOCOL=both bin/torture
 
 demo: ## Run the main job on a broker of its own, kill the worker in the middle of a refund, and show that all promises held

@@ -34,9 +34,9 @@ const (
 // attacks are all that there are, each in a file of its own.
 func attacks() []Attack {
 	return []Attack{
-		killAttack(), trapAttack(), stopSessionAttack(), stopTransactionAttack(), termAttack(), rollAttack(), scaleAttack(),
-		twinsAttack(), corruptAttack(), diskAttack(), clockAttack(),
-		brokerKillAttack(), brokerStopAttack(), brokerRollAttack(), leadersAttack(), coordinatorsAttack(), isrAttack(),
+		killAttack(), trapAttack(), stopSessionAttack(), stopTransactionAttack(), termAttack(), rollAttack(), scaleAttack(), upgradeAttack(),
+		twinsAttack(), corruptAttack(), diskAttack(), clockAttack(), cutAttack(),
+		brokerKillAttack(), brokerStopAttack(), brokerRollAttack(), leadersAttack(), coordinatorsAttack(), isrAttack(), statusAttack(),
 		netCutAttack(), netStallAttack(), netDelayAttack(), endLostAttack(), endSentAttack(), endAnsweredAttack(),
 	}
 }

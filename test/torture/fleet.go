@@ -82,6 +82,8 @@ type Member struct {
 	wanted bool
 	// trapped says that its process may kill itself.
 	trapped bool
+	// next says that it is of the next release.
+	next bool
 	// spoiled says that its disk was attacked, excused until when Pebble may panic for that.
 	spoiled bool
 	excused time.Time
@@ -104,6 +106,22 @@ func (m *Member) spoilt() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.spoiled
+}
+
+// turnRelease makes the processes that are started from now on ones of the other release.
+func (m *Member) turnRelease() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.next = !m.next
+}
+
+func (m *Member) binary() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.next {
+		return m.fleet.bed.cfg.Next
+	}
+	return m.fleet.bed.cfg.Binary
 }
 
 // Start starts the worker.
@@ -133,7 +151,7 @@ func (m *Member) spawn(name, data, traps string) (*proc.Process, error) {
 		"LATHE_BROKERS": strings.Join(m.brokers(), ","),
 		worker.EnvDir:   b.dir, worker.EnvSwitches: m.Switches(), trap.Env: traps,
 	})
-	return proc.Start(m.fleet.ctx, proc.Config{Name: name, Dir: b.dir, Binary: b.cfg.Binary, Args: []string{"run"}, Env: proc.Environ(set)})
+	return proc.Start(m.fleet.ctx, proc.Config{Name: name, Dir: b.dir, Binary: m.binary(), Args: []string{"run"}, Env: proc.Environ(set)})
 }
 
 // net is the worker's network, nil when it has none.

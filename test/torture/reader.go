@@ -12,6 +12,7 @@ import (
 
 	"github.com/lathe-run/lathe/schemas"
 	"github.com/lathe-run/lathe/test/internal/oracle"
+	"github.com/lathe-run/lathe/test/kafka/kafkatest"
 )
 
 // reader follows what a deployment puts out, read_committed, and keeps it.
@@ -104,6 +105,13 @@ func (r *reader) eventLocked(ctx context.Context, rec *kgo.Record) {
 		r.ends[env.TurnID] = true
 	}
 	r.outputs = append(r.outputs, oracle.Output{OutputRecord: out, Env: env, Rec: rec})
+}
+
+// fold is what the changelog comes to, as far as it was read.
+func (r *reader) fold() map[int32]map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return kafkatest.Fold(r.state, turnPartitions)
 }
 
 // ended is how many turns have their end.

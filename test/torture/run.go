@@ -190,12 +190,17 @@ func (b *Bed) gather(ctx context.Context, e *oracle.Evidence) error {
 	}
 	committed.Each(func(o kadm.OffsetResponse) {
 		m, ok := txn.ParseMetadata(o.Metadata)
-		e.Committed[o.Partition] = oracle.Offset{At: o.At, Clean: ok && m.Clean || b.troubled(), Metadata: o.Metadata}
+		e.Committed[o.Partition] = oracle.Offset{At: o.At, Clean: ok && m.Clean || b.troubled() || b.reset(o), Metadata: o.Metadata}
 	})
 	b.locals(e)
 	b.wiped(e)
 	b.grace(e)
 	return nil
+}
+
+// reset reports whether an operator has set the offset, and no worker has committed it since.
+func (b *Bed) reset(o kadm.OffsetResponse) bool {
+	return o.Metadata == "" && slices.Contains(b.cfg.Attacks, "changelog_cut")
 }
 
 // locals reads the state on the workers' disks. What an attack has damaged and no worker has read since cannot be read here either;

@@ -38,6 +38,8 @@ type Config struct {
 	Protocol string
 	// Binary is the worker; it is given the argument run.
 	Binary string
+	// Next is the same built as the next release, empty if there is none.
+	Next string
 	// Rate is how many records a second are sent, 25 by default.
 	Rate int
 	// Bound is how long everything may take to be done after the last fault, 2 minutes by default.
@@ -78,6 +80,7 @@ func Main(ctx context.Context, getenv func(string) string, out io.Writer) (int, 
 	if plan.config.Binary, err = os.Executable(); err != nil {
 		return exitFailure, fmt.Errorf("find this program: %w", err)
 	}
+	plan.config.Next = nextTo(plan.config.Binary)
 	brokers, stop, err := startBrokers(ctx, plan.config.withDefaults().Workers)
 	if err != nil {
 		return exitFailure, err
@@ -99,6 +102,15 @@ func Main(ctx context.Context, getenv func(string) string, out io.Writer) (int, 
 		return exitBroken, nil
 	}
 	return exitKept, nil
+}
+
+// nextTo is the worker of the next release, which lies beside this one, or empty.
+func nextTo(binary string) string {
+	next := binary + "-next"
+	if _, err := os.Stat(next); err != nil {
+		return ""
+	}
+	return next
 }
 
 // startBrokers starts three brokers and a network between them and each worker.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -59,13 +60,20 @@ func Open(ctx context.Context, cfg Config) (*Ring, error) {
 }
 
 // open opens a slot at the start, again if that fails for a reason that may pass: the client does not ask again after every error that
-// a broker in trouble answers with. It gives up after about 20 s.
+// a broker in trouble answers with. After eight such answers, about 15 s, it gives up; while no broker answers at all it waits for them,
+// as a worker does that runs.
 func (r *Ring) open(ctx context.Context, s *slot) error {
 	const tries = 8
 	again := Backoff{First: 100 * time.Millisecond, Limit: 5 * time.Second, Spread: true}
-	for try := 1; ; try++ {
+	for try := 0; ; {
 		err := s.open(ctx)
-		if err == nil || try == tries || errors.Is(err, ErrConfig) {
+		if err == nil || errors.Is(err, ErrConfig) {
+			return err
+		}
+		if _, answered := errors.AsType[*kerr.Error](err); answered {
+			try++
+		}
+		if try == tries {
 			return err
 		}
 		if again.Wait(ctx) != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lathe-run/lathe/test/netcut"
 )
 
 func TestRing_AnnouncesOnlyWhereItHelps(t *testing.T) {
@@ -152,6 +154,25 @@ func TestOpen_AsksAgainForWhatMayPass(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestOpen_WaitsForBrokersThatAreAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, began := newFake(t, 1, 2), time.Now()
+		const outage = 10 * time.Minute
+		f.wires.BreakAt(func(kmsg.Key) netcut.Cut { return netcut.CutRequest })
+		back := time.AfterFunc(outage, func() { f.wires.BreakAt(nil) })
+		defer back.Stop()
+		r, err := Open(t.Context(), f.config())
+		if err != nil {
+			t.Fatalf("it gave up after %s: %v", time.Since(began), err)
+		}
+		defer r.Close()
+		if took := time.Since(began); took < outage || took > outage+time.Minute {
+			t.Errorf("it took %s, want it soon after the brokers are back, %s", took, outage)
+		}
+	})
 }
 
 func TestOpen_GivesUpWithItsContext(t *testing.T) {

@@ -15,7 +15,8 @@ func ReadLocal(worker, dir string, partitions int32) (out []Local, err error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	store, err := statestore.Open(statestore.Config{Dir: dir})
+	// A worker of the next release may have left it.
+	store, err := statestore.Open(statestore.Config{Dir: dir, Formats: statestore.Formats{Newest: statestore.Format + 1}})
 	if errors.Is(err, statestore.ErrLocked) {
 		return nil, nil
 	}

@@ -74,6 +74,7 @@ func (s *switches) now() time.Time { return time.Now().Add(time.Duration(s.offse
 
 // store puts the local state on a disk that can be full.
 func (s *switches) store(cfg *statestore.Config) {
+	release(cfg)
 	cfg.FS = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if !s.full.Load() {
 			return nil
