@@ -80,8 +80,15 @@ func (b *Bed) cut(ctx context.Context, partition int32) ([]*kgo.Record, error) {
 	if len(saved) == 0 {
 		return nil, nil
 	}
-	return saved, b.insist(ctx, "cut the changelog", func(ctx context.Context) error {
+	err := b.insist(ctx, "cut the changelog", func(ctx context.Context) error {
 		return b.Brokers.Cluster.Truncate(ctx, b.Topic("changelog"), map[int32]int64{partition: -1})
+	})
+	if err != nil {
+		return nil, err
+	}
+	// A try that was broken off has left the policy that lets records be deleted, and the next took it for the topic's own.
+	return saved, b.insist(ctx, "set the changelog's policy right", func(ctx context.Context) error {
+		return b.Brokers.Cluster.SetTopicConfig(ctx, b.Topic("changelog"), "cleanup.policy", "compact")
 	})
 }
 
