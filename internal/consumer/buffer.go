@@ -11,7 +11,8 @@ import (
 const (
 	// maxBacklog bounds the records that wait in one partition, whatever their size.
 	maxBacklog = 8192
-	// minBacklogBytes is each partition's share of the buffer however many there are: less would starve it between fetches.
+	// minBacklogBytes is what each partition has for its backlog, and for the rest, however many there are: less would starve it
+	// between fetches.
 	minBacklogBytes = 256 << 10
 	maxBacklogBytes = 8 << 20
 )
@@ -20,7 +21,10 @@ func (w *Worker) backlogLimit() int64 {
 	return min(max(w.share.Load()/4, minBacklogBytes), maxBacklogBytes)
 }
 
-func (w *Worker) bufferLimit() int64 { return max(w.share.Load()/4*3, minBacklogBytes) }
+func (w *Worker) bufferLimit() int64 {
+	share := max(w.share.Load(), 2*minBacklogBytes)
+	return share - max(share/4, minBacklogBytes)
+}
 
 // full reports whether no further turn may begin.
 func (p *partition) full() bool {

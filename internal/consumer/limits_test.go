@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -49,6 +50,75 @@ func TestWorker_TakesATurnEventAtTheLimitAndRefusesOneAbove(t *testing.T) {
 	})
 }
 
+// A dead letter that its topic just takes is whole, one that is a byte larger is cut; the broker refuses none of them.
+func TestWorker_CutsADeadLetterThatIsAByteTooLarge(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(f *fake) {
+		const limit = 128 << 10
+		f.lowerMax(f.letters.Name, limit)
+		hour := time.Now().Truncate(time.Hour) // A time of which a header has as many digits for each letter.
+		p := f.start(with(func(c *Config) { c.MaxTurnBytes, c.DeadLetters.MaxMessageBytes = 1000, limit }), func(s *setup) {
+			s.deps.Now = func() time.Time { return hour }
+		}).running(bedPartitions)
+		sized := func(n int) *kgo.Record {
+			r := turn(sessionOn(1, 1), "large")
+			r.Topic, r.Value = f.turns.Name, noise(limit-3000)
+			rec := newRecord(r)
+			reason := p.worker.read(f.t.Context(), rec)
+			r.Value = noise(len(r.Value) + n - batchOverhead - recordSize(rec.Key, rec.value, append(rec.Headers, p.worker.reasonHeaders(rec, reason)...)))
+			return r
+		}
+		below, at, above := sized(limit-1), sized(limit), sized(limit+1)
+		f.produce(below, at, above)
+		f.handled()
+		letters := f.byOffset(f.deadLetters())
+		if len(letters) != 3 {
+			f.t.Fatalf("%d dead letters, want 3", len(letters))
+		}
+		for i, want := range [][]byte{below.Value, at.Value, above.Value[:cutValue]} {
+			if letters[i].Value != string(want) {
+				f.t.Errorf("dead letter %d has %d bytes of the value, want %d", i, len(letters[i].Value), len(want))
+			}
+		}
+		p.end()
+	})
+}
+
+// What a batch decompresses to is bounded, whatever it is compressed with: its turns run as long as it has no more than the limit,
+// and of one byte more a dead letter is made.
+func TestWorker_TakesABatchAtTheLimitAndSkipsOneAbove(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 10
+	for name, codec := range map[string]kgo.CompressionCodec{
+		"gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, 1, 2) // In no bubble: a finalizer closes zstd's decoders, and would do so from outside.
+			p := f.start(with(func(c *Config) { c.MaxDecompressBytes = limit })).running(bedPartitions)
+			s := sessionOn(1, 1)
+			compressing := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(0))
+			sized := func(id string, n int) *kgo.Record {
+				r := turn(s, id)
+				r.Topic, r.Headers = f.turns.Name, []kgo.RecordHeader{{Key: "ballast", Value: make([]byte, limit/2)}}
+				r.Headers[0].Value = make([]byte, limit/2+n-encodedSize(r))
+				return r
+			}
+			for _, r := range []*kgo.Record{sized("below", limit-1), sized("at", limit), sized("above", limit+1)} {
+				must(t, compressing.ProduceSync(t.Context(), r).FirstErr()) // Each is a batch.
+			}
+			f.handled()
+			if diff := cmp.Diff([]string{"below 1", "at 2"}, f.outputs()[s]); diff != "" {
+				t.Errorf("outputs (-want +got):\n%s", diff)
+			}
+			if letters := f.deadLetters(); len(letters) != 1 || letters[0].Reason != "too_large" {
+				t.Errorf("dead letters %+v", letters)
+			}
+			p.end()
+		})
+	}
+}
+
 // The limits of turns in flight hold turns back and end nothing: exactly as many run as they allow, of one partition and of all.
 func TestWorker_RunsAsManyTurnsAsItMay(t *testing.T) {
 	t.Parallel()
@@ -85,6 +155,130 @@ func TestWorker_RunsAsManyTurnsAsItMay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// At its bound, and not a byte before, each part of a partition's share holds back what would add to it.
+func TestWorker_HoldsBackAtTheBoundsOfItsBuffer(t *testing.T) {
+	t.Parallel()
+	const share = 1 << 20
+	for _, tc := range []struct {
+		name  string
+		bound int64
+		// fill fills a part of the share of partition 1 and reports whether that holds back what would come next.
+		fill func(f *fake, share func(*setup), bytes int64) bool
+	}{
+		{"while records wait none is fetched", share / 4, (*fake).fillBacklog},
+		{"while turns hold records none begins", share / 4 * 3, (*fake).fillWithTurns},
+		{"while effects wait no turn goes on", share / 4 * 3, (*fake).fillWithEffects},
+	} {
+		for bytes := tc.bound - 1; bytes <= tc.bound+1; bytes++ {
+			t.Run(fmt.Sprintf("%s, %d of %d bytes", tc.name, bytes, tc.bound), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(f *fake) {
+					held := tc.fill(f, with(func(c *Config) { c.MaxBufferedBytes = bedPartitions * share }), bytes)
+					if want := bytes >= tc.bound; held != want {
+						f.t.Errorf("held back is %t, want %t", held, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// settled is how long a worker is given to do all that it would do now.
+const settled = 2 * time.Second
+
+// weighing makes a turn whose record counts as so many bytes.
+func weighing(session, id string, bytes int64) *kgo.Record {
+	r := turn(session, id)
+	r.Headers = []kgo.RecordHeader{{Key: "ballast"}}
+	r.Headers[0].Value = make([]byte, bytes-recordBytes(r))
+	return r
+}
+
+// untilClosed makes turns that end when a channel is closed.
+func untilClosed(release <-chan struct{}) *echo {
+	return &echo{on: func(ctx context.Context, _ *Assignment, _ *Record) error {
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrSuspended, context.Cause(ctx))
+		}
+	}}
+}
+
+// fillBacklog has a record of so many bytes wait for its turn. The window has a place for one turn, and the dispatcher has the next
+// in its hand.
+func (f *fake) fillBacklog(share func(*setup), bytes int64) bool {
+	release := make(chan struct{})
+	p := f.start(calm, handling(untilClosed(release)), share, with(func(c *Config) { c.Window = 1 })).running(bedPartitions)
+	s := sessionOn(1, 1)
+	f.produce(turn(s, "runs"), turn(s, "next"))
+	<-time.After(settled)
+	f.produce(weighing(s, "waits", bytes))
+	<-time.After(settled)
+	part := p.worker.partition(1)
+	part.mu.Lock()
+	waiting := part.mu.bytes
+	part.mu.Unlock()
+	if waiting != bytes {
+		f.t.Errorf("%d bytes wait, want %d", waiting, bytes)
+	}
+	paused := part.paused.Load()
+	close(release)
+	f.handled()
+	p.end()
+	return paused
+}
+
+// fillWithTurns has a turn run whose record has so many bytes, and sends another.
+func (f *fake) fillWithTurns(share func(*setup), bytes int64) bool {
+	release := make(chan struct{})
+	p := f.start(calm, handling(untilClosed(release)), share).running(bedPartitions)
+	f.produce(weighing(sessionOn(1, 1), "runs", bytes))
+	<-time.After(settled)
+	if held := p.worker.partition(1).held.Load(); held != bytes {
+		f.t.Errorf("turns hold %d bytes, want %d", held, bytes)
+	}
+	f.produce(turn(sessionOn(1, 2), "next"))
+	<-time.After(settled)
+	began := len(p.handler.runs()) == 2
+	close(release)
+	f.handled()
+	p.end()
+	return !began
+}
+
+// fillWithEffects has a turn write so many bytes while no cycle begins, and then ask whether it may go on.
+func (f *fake) fillWithEffects(share func(*setup), bytes int64) bool {
+	var went atomic.Bool
+	m := &mender{echo: &echo{}}
+	m.on = func(ctx context.Context, a *Assignment, _ *Record) error {
+		add := func(n int64) {
+			must(f.t, a.State.Add(&statestore.Effect{Offset: statestore.NoOffset, Mutations: []statestore.Mutation{{
+				Op: statestore.OpSet, Key: "large", Value: append([]byte{statestore.Format}, make([]byte, n-1)...),
+			}}}))
+		}
+		add(1)
+		one := a.State.PendingBytes()
+		add(bytes - 2*one + 1)
+		err := a.Permit(ctx)
+		went.Store(err == nil)
+		return err
+	}
+	hold := newHolding()
+	p := f.start(calm, m.handles, hold.cycles, share).running(bedPartitions)
+	f.produce(turn(sessionOn(1, 1), "one"))
+	<-time.After(settled)
+	if pending := p.worker.partition(1).store.PendingBytes(); pending != bytes && !went.Load() {
+		f.t.Errorf("effects of %d bytes wait, want %d", pending, bytes)
+	}
+	goesOn := went.Load()
+	hold.release()
+	f.handled()
+	p.end()
+	return !goesOn
 }
 
 // TestWorker_HoldsABoundedAmountWhileBrokersAreAway takes the brokers away from the producers of the worker, and leaves it the topic

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lathe-run/lathe/internal/statestore"
 	"github.com/lathe-run/lathe/schemas"
@@ -60,6 +61,12 @@ func TestDeadLetter_FitsItsTopic(t *testing.T) {
 	w := testWorker(nil)
 	limit := w.cfg.DeadLetters.MaxMessageBytes
 	big := func(n int) []byte { return bytes.Repeat([]byte("x"), n) }
+	header := func(bytes int) []schemas.Header {
+		return []schemas.Header{{Key: "h", Value: big(bytes - headersSize([]schemas.Header{{Key: "h"}}))}}
+	}
+	reason := &schemas.Error{Code: schemas.CodeTooLarge, Message: string(big(1 << 20))}
+	// fits is how much of a record there is room for: key, value and headers.
+	fits := limit - batchOverhead - recordSize(nil, nil, w.reasonHeaders(&Record{}, reason))
 	for _, tc := range []struct {
 		name       string
 		rec        Record
@@ -75,10 +82,19 @@ func TestDeadLetter_FitsItsTopic(t *testing.T) {
 		{name: "large headers", rec: Record{value: big(10), Headers: []schemas.Header{{Key: "h", Value: big(1 << 20)}}}, value: 10, cut: true},
 		{name: "all of them", rec: Record{Key: big(1 << 20), value: big(1 << 20), Headers: []schemas.Header{{Key: "h", Value: big(1 << 20)}}}, value: limit / 2, key: cutPart, cut: true},
 		{name: "a batch", rec: Record{value: big(100), batch: true}, value: 100, cut: true},
+		{name: "a byte less than fits", rec: Record{Key: big(10), value: big(fits - 11)}, value: fits - 11, key: 10},
+		{name: "just what fits", rec: Record{Key: big(10), value: big(fits - 10)}, value: fits - 10, key: 10},
+		{name: "a byte more than fits", rec: Record{Key: big(10), value: big(fits - 9)}, value: limit / 2, key: 10, cut: true},
+		{name: "a key that just fits", rec: Record{Key: big(fits - 10), value: big(10)}, value: 10, key: fits - 10},
+		{name: "a key a byte larger", rec: Record{Key: big(fits - 9), value: big(10)}, value: 10, key: cutPart, cut: true},
+		{name: "headers that just fit", rec: Record{value: big(10), Headers: header(fits - 10)}, value: 10, headers: 1},
+		{name: "headers a byte larger", rec: Record{value: big(10), Headers: header(fits - 9)}, value: 10, cut: true},
+		{name: "a cut record, headers that just fit", rec: Record{value: big(limit), Headers: header(cutPart)}, value: limit / 2, headers: 1, cut: true},
+		{name: "a cut record, headers a byte larger", rec: Record{value: big(limit), Headers: header(cutPart + 1)}, value: limit / 2, cut: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			out := w.deadLetterOutput(&deadLetter{rec: &tc.rec, reason: &schemas.Error{Code: schemas.CodeTooLarge, Message: string(big(1 << 20))}})
+			out := w.deadLetterOutput(&deadLetter{rec: &tc.rec, reason: reason})
 			own := reasonCount
 			if tc.cut {
 				own += 3
@@ -86,12 +102,51 @@ func TestDeadLetter_FitsItsTopic(t *testing.T) {
 			if len(out.Value) != tc.value || len(out.Key) != tc.key || len(out.Headers) != tc.headers+own {
 				t.Errorf("value %d, key %d, headers %d; want %d, %d, %d", len(out.Value), len(out.Key), len(out.Headers), tc.value, tc.key, tc.headers+own)
 			}
-			size := len(out.Key) + len(out.Value)
+			r := &kgo.Record{Key: out.Key, Value: out.Value}
 			for _, h := range out.Headers {
-				size += len(h.Key) + len(h.Value) + 10
+				r.Headers = append(r.Headers, kgo.RecordHeader(h))
 			}
-			if size+100 > limit {
+			if size := batchHeader + encodedSize(r); size > limit {
 				t.Errorf("%d bytes, the topic takes %d", size, limit)
+			}
+		})
+	}
+}
+
+// encodedSize is what a record that is alone in its batch takes there before compression, without the batch's header.
+func encodedSize(r *kgo.Record) int {
+	rec := kmsg.Record{Key: r.Key, Value: r.Value}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, kmsg.Header(h))
+	}
+	rec.Length = int32(len(rec.AppendTo(nil)) - 1) // The length does not count itself, a byte while it is 0.
+	return len(rec.AppendTo(nil))
+}
+
+func TestBuffer_SharesOutWhatItMayHold(t *testing.T) {
+	t.Parallel()
+	const kib, mib = 1 << 10, 1 << 20
+	for _, tc := range []struct {
+		name          string
+		share         int64
+		backlog, rest int64
+	}{
+		{"nothing", 0, 256 * kib, 256 * kib},
+		{"a byte less than the least", 512*kib - 1, 256 * kib, 256 * kib},
+		{"the least", 512 * kib, 256 * kib, 256 * kib},
+		{"a byte more than the least", 512*kib + 1, 256 * kib, 256*kib + 1},
+		{"a backlog of a quarter at the least", mib, 256 * kib, 768 * kib},
+		{"a byte more for the backlog", mib + 4, 256*kib + 1, 768*kib + 3},
+		{"the largest backlog", 32 * mib, 8 * mib, 24 * mib},
+		{"a backlog that grows no more", 32*mib + 4, 8 * mib, 24*mib + 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := testWorker(func(c *Config) { c.MaxBufferedBytes = 4 * tc.share })
+			w.mu.partitions = map[int32]*partition{0: nil, 1: nil, 2: nil, 3: nil}
+			w.shareOutLocked()
+			if backlog, rest := w.backlogLimit(), w.bufferLimit(); backlog != tc.backlog || rest != tc.rest {
+				t.Errorf("%d bytes for the backlog and %d for the rest, want %d and %d", backlog, rest, tc.backlog, tc.rest)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ type RegistryConfig struct {
 	Timeout time.Duration
 	// Deadline bounds a call with all its retries; default 15 s.
 	Deadline time.Duration
-	// MaxSchemaBytes bounds one answer and one schema with its references; default 1 MiB.
+	// MaxSchemaBytes bounds one schema with its references, and twice that and 64 KiB one answer; default 1 MiB.
 	MaxSchemaBytes int
 	// Transport replaces the network, for tests.
 	Transport http.RoundTripper

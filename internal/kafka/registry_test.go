@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -228,15 +229,54 @@ func TestRegistry_UnreachableIsRetryable(t *testing.T) {
 	wantError(t, err, schemas.ClassRetryable, "cannot be reached")
 }
 
-func TestRegistry_AnswerBeyondTheLimitIsTerminal(t *testing.T) {
+// A schema may have as many bytes as the limit says, with what it refers to, however much its answer escapes of it and whatever
+// stands beside it; an answer has a bound of its own, far enough away for that.
+func TestRegistry_TakesASchemaAtTheLimitAndRefusesOneAbove(t *testing.T) {
 	t.Parallel()
-	r, fake := newTestRegistry(t, func(c *RegistryConfig) { c.MaxSchemaBytes = 1 << 16 })
-	fake.SeedSchema("x", 1, 1, sr.Schema{Schema: `"` + strings.Repeat("x", 1<<17) + `"`})
-	fake.SeedSchema("y", 1, 2, sr.Schema{Schema: `"` + strings.Repeat("x", 1<<16) + `"`})
-	_, err := r.SchemaByID(t.Context(), 1)
-	wantError(t, err, schemas.ClassTerminal, "has more than 131072 bytes")
-	_, err = r.SchemaByID(t.Context(), 2)
-	wantError(t, err, schemas.ClassTerminal, "has more than 65536 bytes")
+	const limit = 1 << 16
+	const answerLimit = 2*limit + besideSchemaBytes
+	padded := func(schema string, n int) string { return schema + strings.Repeat(" ", n-len(schema)) }
+	escaped := func(n int) string { // In JSON nearly each of its bytes is two.
+		return padded(`{"type":"string","doc":"`+strings.Repeat(`\"`, (n-30)/2)+`"}`, n)
+	}
+	leaf := `{"type":"record","name":"Leaf","fields":[]}`
+	for _, tc := range []struct {
+		name  string
+		limit int
+		serve func(fake *srfake.Registry, n int)
+		says  string
+	}{
+		{"a schema", limit, func(fake *srfake.Registry, n int) {
+			fake.SeedSchema("root", 1, 1, sr.Schema{Schema: padded(turnSchema, n)})
+		}, "has more than 65536 bytes"},
+		{"a schema that its answer escapes", limit, func(fake *srfake.Registry, n int) {
+			fake.SeedSchema("root", 1, 1, sr.Schema{Schema: escaped(n)})
+		}, "has more than 65536 bytes"},
+		{"a schema with what it refers to", limit, func(fake *srfake.Registry, n int) {
+			root := sr.Schema{Schema: padded(`["null","Leaf"]`, n-len(leaf)), References: []sr.SchemaReference{{Name: "Leaf", Subject: "leaf", Version: 1}}}
+			serve(fake, root, map[string]sr.Schema{"leaf": {Schema: leaf}})
+		}, "cannot be resolved"},
+		{"an answer", answerLimit, func(fake *srfake.Registry, n int) {
+			fake.Intercept(answer(http.StatusOK, padded(`{"schema":"\"string\""}`, n)))
+		}, "has more than 196608 bytes"},
+	} {
+		for n := tc.limit - 1; n <= tc.limit+1; n++ {
+			t.Run(fmt.Sprintf("%s, %d bytes", tc.name, n), func(t *testing.T) {
+				t.Parallel()
+				r, fake := newTestRegistry(t, func(c *RegistryConfig) { c.MaxSchemaBytes = limit })
+				tc.serve(fake, n)
+				_, byID := r.SchemaByID(t.Context(), 1)
+				_, latest := r.Latest(t.Context(), "root")
+				for _, err := range []error{byID, latest} {
+					if n > tc.limit {
+						wantError(t, err, schemas.ClassTerminal, tc.says)
+					} else if err != nil {
+						t.Errorf("got %v", err)
+					}
+				}
+			})
+		}
+	}
 }
 
 func TestRegistry_LogsInWithSecretsAsTheyAreNow(t *testing.T) {

@@ -17,8 +17,8 @@ const (
 	// lost the registry at the same moment do not come back at the same moment.
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 2 * time.Second
-	// minAnswerBytes is room for answers that hold no schema.
-	minAnswerBytes = 64 << 10
+	// besideSchemaBytes is room for what an answer holds beside a schema.
+	besideSchemaBytes = 64 << 10
 )
 
 // answerTooLargeError is an answer beyond the limit; trying again would bring it again.
@@ -38,7 +38,7 @@ type registryTransport struct {
 
 func newRegistryTransport(cfg RegistryConfig) (*registryTransport, error) {
 	// A schema is a JSON string within JSON: each of its quotes has a backslash more.
-	t := &registryTransport{base: cfg.Transport, cfg: cfg, maxBody: max(minAnswerBytes, 2*int64(cfg.MaxSchemaBytes))}
+	t := &registryTransport{base: cfg.Transport, cfg: cfg, maxBody: besideSchemaBytes + 2*int64(cfg.MaxSchemaBytes)}
 	if t.base != nil {
 		return t, nil
 	}

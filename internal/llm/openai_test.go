@@ -2,6 +2,7 @@ package llm
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -455,12 +456,22 @@ func TestOpenAI_SaysWhatToDoAboutWhatStays(t *testing.T) {
 	}
 }
 
-func TestOpenAI_RefusesAnAnswerBeyondAllBounds(t *testing.T) {
+func TestOpenAI_TakesAnAnswerAtTheLimitAndRefusesOneAbove(t *testing.T) {
 	t.Parallel()
-	big := strings.Repeat(" ", maxResponseBytes+1)
-	_, base := serve(t, reply(200, big))
-	_, err := ask(t, route(t, openAIConfig(base), nil))
-	wantError(t, err, schemas.ClassTerminal, schemas.CodeModelInvalidResponse, "more than")
+	for _, n := range []int{maxResponseBytes - 1, maxResponseBytes, maxResponseBytes + 1} {
+		t.Run(fmt.Sprintf("%d bytes", n), func(t *testing.T) {
+			t.Parallel()
+			_, base := serve(t, reply(200, openAIAnswer+strings.Repeat(" ", n-len(openAIAnswer))))
+			resp, err := ask(t, route(t, openAIConfig(base), nil))
+			if n > maxResponseBytes {
+				wantError(t, err, schemas.ClassTerminal, schemas.CodeModelInvalidResponse, "the answer has more than 16777216 bytes")
+				return
+			}
+			if err != nil || resp.Text != "Hello." {
+				t.Errorf("got %+v, %v", resp, err)
+			}
+		})
+	}
 }
 
 func TestOpenAI_AsksForTheKeyEachTime(t *testing.T) {

@@ -53,14 +53,14 @@ func TestLimits_EndATurnThatGoesBeyondThem(t *testing.T) {
 			schemas.CodeLimitExceeded, "the limit consecutive_failures of fail of 5 is reached",
 		},
 		{
-			"duration", func(n int) *scenario { // At the very end the answer and the limit are equally early.
-				return &scenario{Agent: agentScript{Duration: "4001ms"}, Model: []modelScript{{Text: "done", Takes: fmt.Sprintf("%ds", n)}}}
+			"duration", func(n int) *scenario { // An answer that comes at the very end is in time.
+				return &scenario{Agent: agentScript{Duration: "4s"}, Model: []modelScript{{Text: "done", Takes: fmt.Sprintf("%ds", n)}}}
 			},
-			schemas.CodeDeadlineExceeded, "the limit duration of 4.001s is reached",
+			schemas.CodeDeadlineExceeded, "the limit duration of 4s is reached",
 		},
 		{
 			"the turn's own deadline", func(n int) *scenario {
-				return &scenario{Turn: turnScript{Deadline: "4001ms"}, Model: []modelScript{{Text: "done", Takes: fmt.Sprintf("%ds", n)}}}
+				return &scenario{Turn: turnScript{Deadline: "4s"}, Model: []modelScript{{Text: "done", Takes: fmt.Sprintf("%ds", n)}}}
 			},
 			schemas.CodeDeadlineExceeded, "the turn's deadline has passed",
 		},
@@ -84,6 +84,43 @@ func TestLimits_EndATurnThatGoesBeyondThem(t *testing.T) {
 						t.Errorf("ended %s, %s: %s", end.Status, end.Code, end.Message)
 					case n > limit && (end.Status != schemas.StatusFailed || end.Code != tc.code || !strings.Contains(end.Message, tc.says)):
 						t.Errorf("ended %s, %s: %q; want %s and %q", end.Status, end.Code, end.Message, tc.code, tc.says)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What a turn would begin at the very end of its time does not begin: it could not end in time. A worker that takes a turn over a
+// nanosecond earlier asks the model.
+func TestLimits_BeginNothingWhenTheTimeIsOver(t *testing.T) {
+	t.Parallel()
+	const limit = 4 * time.Second
+	for _, tc := range []struct {
+		name     string
+		scenario scenario
+		says     string
+	}{
+		{"duration", scenario{Agent: agentScript{Duration: "4s"}}, "the limit duration of 4s is reached"},
+		{"the turn's own deadline", scenario{Turn: turnScript{Deadline: "4s"}}, "the turn's deadline has passed"},
+		{"a deadline beyond the duration", scenario{Agent: agentScript{Duration: "4s"}, Turn: turnScript{Deadline: "4001ms"}}, "the limit duration of 4s is reached"},
+	} {
+		for _, late := range []time.Duration{limit - 1, limit, limit + 1} {
+			t.Run(fmt.Sprintf("%s, taken over after %s", tc.name, late), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s := tc.scenario
+					s.Turn.Messages, s.Model = []string{"user hi"}, []modelScript{{Text: "done"}}
+					w, l := newWorld(&s), newLedger(t)
+					<-time.After(late)
+					err := runTurn(t, w, &journal{world: w, ledger: l}, nil)
+					checkWhole(t, w, l, err)
+					end := l.ended(t)
+					switch asked := len(w.asked[0]); {
+					case late < limit && (asked != 1 || end.Status != schemas.StatusCompleted):
+						t.Errorf("asked %d times, ended %s, %s: %s", asked, end.Status, end.Code, end.Message)
+					case late >= limit && (asked != 0 || end.Code != schemas.CodeDeadlineExceeded || end.Message != tc.says):
+						t.Errorf("asked %d times, ended %s, %s: %q; want %q", asked, end.Status, end.Code, end.Message, tc.says)
 					}
 				})
 			})

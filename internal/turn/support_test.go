@@ -238,6 +238,11 @@ func pause(ctx context.Context, takes string) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
+		select {
+		case <-timer.C: // At the very end both are equally early, and what is there by then counts.
+			return nil
+		default:
+		}
 		return context.Cause(ctx)
 	}
 }
