@@ -206,6 +206,54 @@ func TestWorker_SkipsABatchThatWouldFillTheMemory(t *testing.T) {
 	})
 }
 
+// asGiven gives every batch the same compressed form.
+type asGiven struct {
+	codec kgo.CompressionCodecType
+	bytes []byte
+}
+
+func (a asGiven) Compress(*bytes.Buffer, []byte, ...kgo.CompressFlag) ([]byte, kgo.CompressionCodecType) {
+	return a.bytes, a.codec
+}
+
+// TestWorker_SkipsABatchThatCannotBeDecompressed: one that is no compressed data at all, and one that is small and asks for a window of
+// 128 MiB (RFC 8878, 3.1.1.1.2), which Apache Kafka takes.
+func TestWorker_SkipsABatchThatCannotBeDecompressed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]asGiven{
+		"noise as gzip":   {kgo.CodecGzip, []byte("this was never compressed")},
+		"noise as snappy": {kgo.CodecSnappy, []byte("this was never compressed")},
+		"noise as lz4":    {kgo.CodecLz4, []byte("this was never compressed")},
+		"noise as zstd":   {kgo.CodecZstd, []byte("this was never compressed")},
+		"a huge window": {kgo.CodecZstd, []byte{
+			0x28, 0xb5, 0x2f, 0xfd, // The magic number,
+			0, 17 << 3, // a frame of unknown size, with a window of 2^(10+17) bytes,
+			1 | 5<<3, 0, 0, 'h', 'e', 'l', 'l', 'o', // and in it a last, raw block of 5.
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, 1, 2) // In no bubble: a finalizer closes zstd's decoders, and would do so from outside.
+			s := sessionOn(1, 1)
+			f.produce(turn(s, "before"))
+			poison := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.WithCompressor(c), kgo.ProducerLinger(0))
+			bad := turn(s, "lost")
+			bad.Topic = f.turns.Name
+			must(t, poison.ProduceSync(t.Context(), bad).FirstErr())
+			f.produce(turn(s, "after"))
+			p := f.start()
+			f.handled()
+			if diff := cmp.Diff([]string{"before 1", "after 2"}, f.outputs()[s]); diff != "" {
+				t.Errorf("outputs (-want +got):\n%s", diff)
+			}
+			if letters := f.deadLetters(); len(letters) != 1 || letters[0].Reason != "too_large" {
+				t.Errorf("dead letters %+v, want the batch", letters)
+			}
+			p.end()
+		})
+	}
+}
+
 func TestWorker_GivesUpWhenItIsRefusedForTooLong(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(f *fake) {

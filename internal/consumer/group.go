@@ -43,6 +43,7 @@ func (w *Worker) groupOptions(work context.Context) []kgo.Opt {
 		kgo.MetadataMinAge(fetchMetadataMinAge),
 		kgo.FetchMaxBytes(w.cfg.FetchMaxBytes),
 		kgo.MaxDecompressBatchBytes(w.cfg.MaxDecompressBytes),
+		kgo.WithDecompressor(decompressor(w.changelog.cl)),
 		kgo.SessionTimeout(w.cfg.SessionTimeout),
 		kgo.HeartbeatInterval(w.cfg.HeartbeatInterval),
 		kgo.RebalanceTimeout(w.rebalanceTimeout()),

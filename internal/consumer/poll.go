@@ -274,7 +274,7 @@ func (w *Worker) dataLoss(ctx context.Context, p *partition, loss *kgo.ErrDataLo
 	w.quiesce(ctx, p, fmt.Errorf("the turns topic was cut below what was read: %w", loss))
 }
 
-// skipBatch makes a dead letter of a batch that would need too much memory, and reads on after it. Nothing is fetched for the
+// skipBatch makes a dead letter of a batch that would need too much memory or is damaged, and reads on after it. Nothing is fetched for the
 // partition meanwhile, so the order stands.
 func (w *Worker) skipBatch(ctx context.Context, p *partition, e *kgo.ErrDecompressTooLarge) {
 	raw, err := w.turnsLog.batch(ctx, p.id, e.Offset)
@@ -285,7 +285,7 @@ func (w *Worker) skipBatch(ctx context.Context, p *partition, e *kgo.ErrDecompre
 		return
 	}
 	p.offerRefused(&kgo.Record{Topic: e.Topic, Partition: e.Partition, Offset: e.NextOffset - 1, Timestamp: w.deps.Now(), Value: raw},
-		schemas.Errorf(schemas.CodeTooLarge, "the batch of offsets %d to %d decompresses to more than %d bytes; its value here is the batch as the broker has it",
+		schemas.Errorf(schemas.CodeTooLarge, "the batch of offsets %d to %d cannot be decompressed within %d bytes; its value here is the batch as the broker has it",
 			e.Offset, e.NextOffset-1, w.cfg.MaxDecompressBytes))
 	if g := w.group(); g != nil && ctx.Err() == nil {
 		g.SetOffsets(map[string]map[int32]kgo.EpochOffset{e.Topic: {e.Partition: {Epoch: e.Epoch, Offset: e.NextOffset}}})
