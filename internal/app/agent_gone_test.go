@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,7 @@ type counter struct {
 	*bubble
 
 	paid   chan struct{}
-	open   bool
+	open   atomic.Bool
 	script string
 }
 
@@ -38,7 +39,7 @@ func newCounter(t *testing.T, agents ...string) *counter {
 	c.bubble = newBubble(t, twoProviders, nil)
 	c.tools = []tools.Tool{tools.Define("pay", func(tc *tools.Context, _ testQuery) (testFound, error) {
 		c.paid <- struct{}{}
-		if c.open {
+		if c.open.Load() {
 			return testFound{"paid"}, nil
 		}
 		<-tc.Done()
@@ -63,8 +64,14 @@ func (c *counter) deploy(agents ...string) {
 // killedWhilePaying sends a turn and kills its worker when the turn's call has begun.
 func (c *counter) killedWhilePaying(ev *schemas.TurnEvent) {
 	c.t.Helper()
+	c.killedWhile(func() { c.send(ev) })
+}
+
+// killedWhile is the same for a turn that is sent in some other way.
+func (c *counter) killedWhile(send func()) {
+	c.t.Helper()
 	w := c.start()
-	c.send(ev)
+	send()
 	<-c.paid
 	w.StopNow()
 	_ = w.stop() // It says that it was stopped.
@@ -88,28 +95,35 @@ func (c *counter) handled() {
 	})
 }
 
+// committed reads what is committed on some topics. A fetch that was sent before it was known where a partition begins keeps those that
+// would have records waiting, so it must not be a long one.
+func (c *counter) committed(each func(*kgo.Record), topics ...string) {
+	c.t.Helper()
+	cl := c.connect(kgo.ConsumeTopics(topics...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		c.fetch(cl, each)
+	}
+}
+
 // wantOutputs checks how many events of each type there are, dead letters by their reason.
 func (c *counter) wantOutputs(want map[string]int) {
 	c.t.Helper()
-	cl := c.connect(kgo.ConsumeTopics(dlqTopic, "tool-events", "turn-events"), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	got := make(map[string]int)
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
-		c.fetch(cl, func(r *kgo.Record) {
-			if r.Topic == dlqTopic {
-				for _, h := range r.Headers {
-					if h.Key == "lathe_reason" {
-						got["dead letter "+string(h.Value)]++
-					}
+	c.committed(func(r *kgo.Record) {
+		if r.Topic == dlqTopic {
+			for _, h := range r.Headers {
+				if h.Key == "lathe_reason" {
+					got["dead letter "+string(h.Value)]++
 				}
-				return
 			}
-			var ev struct {
-				Type string `json:"type"`
-			}
-			must(c.t, json.Unmarshal(r.Value, &ev))
-			got[ev.Type]++
-		})
-	}
+			return
+		}
+		var ev struct {
+			Type string `json:"type"`
+		}
+		must(c.t, json.Unmarshal(r.Value, &ev))
+		got[ev.Type]++
+	}, dlqTopic, "tool-events", "turn-events")
 	if diff := cmp.Diff(want, got); diff != "" {
 		c.t.Errorf("outputs (-want +got):\n%s", diff)
 	}
@@ -176,7 +190,7 @@ func TestAgentGone_ARepeatOfAnEndedTurnEmitsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCounter(t, "clerk")
-		c.open = true
+		c.open.Store(true)
 		w := c.start()
 		c.send(turnOf("clerk", "t", "s"))
 		c.handled()

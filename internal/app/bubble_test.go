@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,9 +30,12 @@ type bubble struct {
 	t      *testing.T
 	opts   []kgo.Opt
 	engine *Engine
-	// tools are those of the next engine that is bound, partitioner is a setting of the next worker.
+	// tools are those of the next engine that is bound. What follows are settings of the next worker; recordBytes is also one of the next
+	// engine, and 1 MiB if it is 0.
 	tools       []tools.Tool
 	partitioner consumer.Partitioner
+	decoding    schemas.DecoderOptions
+	recordBytes int
 	codec       *dedupe.Codec
 	client      *kgo.Client
 	topics      map[string]consumer.Topic
@@ -105,7 +109,7 @@ func (b *bubble) bind(manifest string, models *providers) {
 	must(b.t, err)
 	b.codec, err = dedupe.NewCodec(dedupe.Config{
 		App: "app", Worker: "w", ToolTopic: "tool-events", TurnTopic: "turn-events", ToolEncoder: encoder, TurnEncoder: encoder,
-		RecordBytes: 1 << 20, Now: time.Now,
+		RecordBytes: cmp.Or(b.recordBytes, 1<<20), Now: time.Now,
 	})
 	must(b.t, err)
 }
@@ -136,10 +140,10 @@ func (b *bubble) launch() *running {
 	w, err := consumer.New(consumer.Config{
 		Turns: b.topics["turns"], Changelog: b.topics["changelog"], DeadLetters: b.topics["dlq"],
 		Outputs: []consumer.Topic{b.topics["tool-events"], b.topics["turn-events"]},
-		Group:   "app", FetchMaxWait: 5 * time.Second, Partitioner: b.partitioner,
+		Group:   "app", FetchMaxWait: 5 * time.Second, Partitioner: b.partitioner, MaxTurnBytes: b.recordBytes,
 		Txn: txn.Config{App: "app", Instance: "w", Incarnation: uint64(b.workers), TransactionVersion: 2},
 	}, consumer.Deps{
-		Handler: newHandler(b.engine, b.codec, NoTelemetry(), "app", logger), Decoder: schemas.NewDecoder(schemas.DecoderOptions{}),
+		Handler: newHandler(b.engine, b.codec, NoTelemetry(), "app", logger), Decoder: schemas.NewDecoder(b.decoding),
 		Store: store, NewClient: b.newClient, Logger: logger,
 	})
 	must(b.t, err)

@@ -50,14 +50,17 @@ type partition struct {
 	assignment *consumer.Assignment
 	store      *dedupe.Store
 	outside    outside
+	// awaited are the turns under way that go on with their records, by offset. Only the goroutine that calls Resume uses it.
+	awaited map[int64]dedupe.Unfinished
 }
 
 // Resume implements consumer.PartitionHandler.
 func (p *partition) Resume(context.Context) ([]consumer.Task, error) {
-	turns, err := p.store.Unfinished(p.assignment.Start, topicID(p.assignment))
+	turns, awaited, err := p.store.Unfinished(p.assignment.Start, topicID(p.assignment))
 	if err != nil {
 		return nil, err
 	}
+	p.awaited = awaited
 	tasks := make([]consumer.Task, len(turns))
 	for i, t := range turns {
 		k := &taking{turnID: t.TurnID}
@@ -147,6 +150,15 @@ func (p *partition) agentFor(rec *consumer.Record) (*fact.Agent, error) {
 func (p *partition) Begun(rec *consumer.Record) bool {
 	begun, err := p.store.Begun(rec.Event.TurnID)
 	return begun || err != nil
+}
+
+// Recall implements consumer.Rememberer. Handle is given what the turn is known by, and finds it under way.
+func (p *partition) Recall(offset int64) (*schemas.TurnEvent, []byte) {
+	t, ok := p.awaited[offset]
+	if !ok {
+		return nil, nil
+	}
+	return &schemas.TurnEvent{Type: schemas.InputTurn, TurnID: t.TurnID, SessionID: t.SessionID}, t.PayloadHash
 }
 
 func origin(rec *consumer.Record, a *consumer.Assignment) fact.Origin {

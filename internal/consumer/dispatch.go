@@ -216,6 +216,8 @@ func (p *partition) route(a arrival) bool {
 	case reason != nil:
 		if p.begun(rec) {
 			rec.Refused = reason
+			p.w.log.WarnContext(p.ctx, "record is refused, but its turn has begun before", p.attr(), slog.Int64("offset", rec.Offset),
+				slog.String("turn", rec.Event.TurnID), slog.String("reason", string(reason.Code)), slog.Any("error", reason))
 			return p.push(rec.Event.SessionID, task{rec: rec, bytes: recordBytes(a.raw)})
 		}
 		p.deadLetter(rec, reason)
@@ -227,14 +229,23 @@ func (p *partition) route(a arrival) bool {
 	return false
 }
 
-// begun reports whether the turn of a refused record may have begun under other settings: the record is whole, but stands where the
-// partitioner that is set now would not have put it.
+// begun reports whether the turn of a refused record may have begun under other settings. Either the record is whole, but stands where
+// the partitioner that is set now would not have put it; or it cannot be read, and only its place tells what it was. A batch is no
+// turn's, though its last record may have been.
 func (p *partition) begun(rec *Record) bool {
-	if rec.Hash == nil || rec.Event.Type == schemas.InputCancel {
+	r, ok := p.handler.(Rememberer)
+	switch {
+	case !ok || rec.batch:
+		return false
+	case rec.Hash != nil:
+		return rec.Event.Type != schemas.InputCancel && r.Begun(rec)
+	}
+	ev, hash := r.Recall(rec.Offset)
+	if ev == nil {
 		return false
 	}
-	r, ok := p.handler.(Rememberer)
-	return ok && r.Begun(rec)
+	rec.Event, rec.Hash = ev, hash
+	return true
 }
 
 // Registry retries.

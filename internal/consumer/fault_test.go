@@ -172,7 +172,8 @@ func TestWorker_SurvivesAPanicOfTheDecoder(t *testing.T) {
 	})
 }
 
-// TestWorker_SkipsABatchThatWouldFillTheMemory sends a batch that decompresses to more than the worker takes.
+// TestWorker_SkipsABatchThatWouldFillTheMemory sends a batch that decompresses to more than the worker takes. It is a dead letter as a
+// whole, even if one of its records were known.
 func TestWorker_SkipsABatchThatWouldFillTheMemory(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(f *fake) {
@@ -186,7 +187,8 @@ func TestWorker_SkipsABatchThatWouldFillTheMemory(t *testing.T) {
 		}
 		must(f.t, bomb.ProduceSync(f.t.Context(), records...).FirstErr())
 		f.produce(turn(s, "after"))
-		p := f.start(with(func(c *Config) { c.MaxDecompressBytes = 2 << 20 }))
+		r := &rememberer{echo: &echo{}, turns: map[int64]*schemas.TurnEvent{4: {TurnID: "last", SessionID: s}}}
+		p := f.start(r.handles, with(func(c *Config) { c.MaxDecompressBytes = 2 << 20 }))
 		f.handled()
 		if diff := cmp.Diff([]string{"before 1", "after 2"}, f.outputs()[s]); diff != "" {
 			f.t.Errorf("outputs (-want +got):\n%s", diff)

@@ -67,11 +67,14 @@ type Refuser interface {
 }
 
 // Rememberer is implemented by a PartitionHandler that knows which turns have begun. A record that may have been right when its turn
-// began, before settings changed, is then asked about before it is made a dead letter.
+// began, before settings changed, is then asked about before it is made a dead letter; if its turn has begun it is handled, with Refused
+// set. Both methods are called in log order, on the goroutine that has called Resume, and must not wait for a turn.
 type Rememberer interface {
-	// Begun reports whether the record's turn may be under way or have ended. If so the record is handled, with Refused set. It is
-	// called in log order and must not wait for a turn.
+	// Begun reports whether the record's turn may be under way or have ended.
 	Begun(rec *Record) bool
+	// Recall is asked about a record that cannot be read. If the state has a turn under way that began with the record at this offset, it
+	// gives an event with the turn's ids, and the payload hash; they become the record's. Else it gives nil.
+	Recall(offset int64) (ev *schemas.TurnEvent, hash []byte)
 }
 
 // Owner is what the effects of a turn have as their owner.
@@ -140,7 +143,8 @@ type Record struct {
 	Key       []byte
 	ValueSize int
 	Headers   []schemas.Header
-	Event     *schemas.TurnEvent
+	// Event has no more than the ids when the record cannot be read any more and is handled since its turn is under way.
+	Event *schemas.TurnEvent
 	// Hash is the payload hash.
 	Hash     []byte
 	Encoding schemas.Encoding

@@ -35,7 +35,7 @@ type Input struct {
 }
 
 // Accept looks a turn up and takes it. It returns the journal of a turn that has to run, new or resumed. It returns nil when
-// there is nothing to run: the turn has ended and the offset is recorded. A turn known with another payload is a
+// there is nothing to run: the turn has ended and the offset is recorded. A turn known with another payload, from another place, is a
 // *schemas.Error, code conflict; one that would not fit a record, code too_large. An event that is
 // not of a known turn, or not its payload, is refused with in.Unfit if that is set.
 func (s *Store) Accept(in *Input) (*Journal, error) {
@@ -57,7 +57,7 @@ func (s *Store) Accept(in *Input) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j != nil && !bytes.Equal(j.accepted.PayloadHash, in.Hash) {
+	if j != nil && !in.brings(j.accepted) {
 		s.state.Forget(journalKey(id))
 		return nil, in.refusal(conflict())
 	}
@@ -132,6 +132,16 @@ func (in *Input) refusal(otherwise *schemas.Error) error {
 	}
 	return otherwise
 }
+
+// brings reports whether the event is that of a turn under way: it has its payload, or stands where the turn began. What a record is
+// read as may change with the schema that a registry has for it, or with the release; its place does not.
+func (in *Input) brings(a *fact.Accepted) bool {
+	return bytes.Equal(a.PayloadHash, in.Hash) ||
+		in.Origin.Offset == a.Origin.Offset && !elsewhere(in.Origin.TopicID, a.Origin.TopicID) && in.Event.SessionID == a.SessionID
+}
+
+// elsewhere reports whether two ids are of different topics; an empty one is not known.
+func elsewhere(a, b []byte) bool { return len(a) > 0 && len(b) > 0 && !bytes.Equal(a, b) }
 
 func conflict() *schemas.Error {
 	return schemas.Errorf(schemas.CodeConflict, "turn_id was used before with another payload; every request needs an id of its own")
@@ -328,11 +338,12 @@ func (s *Store) resume(turnID string) (*Journal, error) {
 	return j, s.loadHistory(j)
 }
 
-// Unfinished returns the turns under way in the state whose record will not be read again, in the order they were accepted: it lies
-// below start, or was in a topic that is not the one with the id. An empty id is not compared.
-func (s *Store) Unfinished(start int64, topicID []byte) ([]Unfinished, error) {
-	var out []Unfinished
-	err := s.state.Scan(journalPrefix, func(key string, value []byte) error {
+// Unfinished returns the turns under way in the state. Those of left go on by themselves, in the order they were accepted: their record
+// will not be read again, since it lies below start, or was in a topic that is not the one with the id. An empty id is not compared.
+// Those of awaited go on with their record, and are given by its offset.
+func (s *Store) Unfinished(start int64, topicID []byte) (left []Unfinished, awaited map[int64]Unfinished, err error) {
+	awaited = make(map[int64]Unfinished)
+	err = s.state.Scan(journalPrefix, func(key string, value []byte) error {
 		if !strings.HasSuffix(key, firstRecord) {
 			return nil
 		}
@@ -351,13 +362,17 @@ func (s *Store) Unfinished(start int64, topicID []byte) ([]Unfinished, error) {
 		if !ok {
 			return nil
 		}
-		elsewhere := len(topicID) > 0 && len(a.Origin.TopicID) > 0 && !bytes.Equal(a.Origin.TopicID, topicID)
-		if elsewhere || a.Origin.Offset < start {
-			out = append(out, Unfinished{TurnID: a.TurnID, SessionID: a.SessionID, Offset: a.Origin.Offset, Elsewhere: elsewhere, At: a.At})
+		u := Unfinished{
+			TurnID: a.TurnID, SessionID: a.SessionID, PayloadHash: a.PayloadHash, Offset: a.Origin.Offset, Elsewhere: elsewhere(a.Origin.TopicID, topicID), At: a.At,
+		}
+		if u.Elsewhere || u.Offset < start {
+			left = append(left, u)
+		} else {
+			awaited[u.Offset] = u
 		}
 		return nil
 	})
-	slices.SortFunc(out, func(a, b Unfinished) int {
+	slices.SortFunc(left, func(a, b Unfinished) int {
 		switch {
 		case a.Elsewhere == b.Elsewhere:
 			return cmp.Compare(a.Offset, b.Offset)
@@ -366,12 +381,13 @@ func (s *Store) Unfinished(start int64, topicID []byte) ([]Unfinished, error) {
 		}
 		return 1
 	})
-	return out, err
+	return left, awaited, err
 }
 
 // Unfinished is a turn that is under way in the state.
 type Unfinished struct {
 	TurnID, SessionID string
+	PayloadHash       []byte
 	// Offset is that of its record. Elsewhere says that it was in a topic of the name that is no more.
 	Offset    int64
 	Elsewhere bool

@@ -33,6 +33,13 @@ func TestAccept_TellsWhatARepeatedTurnIDMeans(t *testing.T) {
 	committed := func(f func(*bed)) func(*bed) { return func(b *bed) { f(b); b.commit() } }
 	restarted := func(f func(*bed)) func(*bed) { return func(b *bed) { f(b); b.commit(); b.restart("w2") } }
 	lost := func(f func(*bed)) func(*bed) { return func(b *bed) { f(b); b.abort(); b.restart("w2") } }
+	ofOldTopic := func(b *bed) {
+		in := ask("t1", "hi", 10)
+		in.Origin.TopicID = []byte("old")
+		b.accept(in).Close()
+	}
+	anew := ask("t1", "something else", 10)
+	anew.Origin.TopicID = []byte("new")
 	same, other, elsewhere := ask("t1", "hi", 20), ask("t1", "something else", 20), askIn("s2", "t1", "hi", 20)
 	tests := []struct {
 		name   string
@@ -50,6 +57,9 @@ func TestAccept_TellsWhatARepeatedTurnIDMeans(t *testing.T) {
 		{"under way, other payload", underWay, other, "conflict"},
 		{"under way at another worker, other payload", restarted(underWay), other, "conflict"},
 		{"under way at another worker, other session", restarted(underWay), elsewhere, "conflict"},
+		{"under way at another worker, its own record read as another payload", restarted(underWay), ask("t1", "something else", 10), "resumed"},
+		{"under way at another worker, other payload in its place of another topic", restarted(ofOldTopic), anew, "conflict"},
+		{"under way at another worker, other session in its place", restarted(underWay), askIn("s2", "t1", "hi", 10), "conflict"},
 		{"ended", over, same, "done"},
 		{"ended and committed", committed(over), same, "done"},
 		{"ended at another worker", restarted(over), same, "done"},
@@ -278,7 +288,7 @@ func TestUnfinished_ListsTurnsBelowTheStartInTheOrderOfTheirRecords(t *testing.T
 	}
 	b.commit()
 	b.restart("w2")
-	got, err := b.store.Unfinished(5, nil)
+	got, awaited, err := b.store.Unfinished(5, nil)
 	if err != nil {
 		t.Fatalf("Unfinished: %v", err)
 	}
@@ -288,6 +298,10 @@ func TestUnfinished_ListsTurnsBelowTheStartInTheOrderOfTheirRecords(t *testing.T
 	}
 	if want := []string{"zeta of s-zeta at 0", "alpha of s-alpha at 1", "mid of s-mid at 2", "beta of s-beta at 3"}; !slices.Equal(ids, want) {
 		t.Errorf("unfinished are %q, want %q", ids, want)
+	}
+	late := askIn("s-late", "late", "hi", 5)
+	if u := awaited[5]; len(awaited) != 1 || u.TurnID != "late" || u.SessionID != "s-late" || !bytes.Equal(u.PayloadHash, late.Hash) {
+		t.Errorf("awaited are %v, want the turn late at 5", awaited)
 	}
 }
 
@@ -306,7 +320,7 @@ func TestUnfinished_ListsTurnsOfATopicThatIsNoMore(t *testing.T) {
 	}
 	b.commit()
 	b.restart("w2")
-	got, err := b.store.Unfinished(2, []byte("new"))
+	got, awaited, err := b.store.Unfinished(2, []byte("new"))
 	if err != nil {
 		t.Fatalf("Unfinished: %v", err)
 	}
@@ -316,6 +330,9 @@ func TestUnfinished_ListsTurnsOfATopicThatIsNoMore(t *testing.T) {
 	}
 	if want := []string{"then", "now"}; !slices.Equal(ids, want) {
 		t.Errorf("unfinished are %q, want %q", ids, want)
+	}
+	if len(awaited) != 2 || awaited[5].TurnID != "later" || awaited[6].TurnID != "unknown" {
+		t.Errorf("awaited are %v, want the turns later at 5 and unknown at 6", awaited)
 	}
 }
 

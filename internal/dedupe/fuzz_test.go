@@ -48,7 +48,7 @@ func FuzzState(f *testing.F) {
 		if err != nil {
 			return
 		}
-		turns, err := s.Unfinished(0, nil)
+		turns, _, err := s.Unfinished(0, nil)
 		if err == nil {
 			for _, u := range turns {
 				if j, err := s.Resume(u.TurnID, ThriftNone, nil); err == nil && j != nil {
