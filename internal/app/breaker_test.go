@@ -121,15 +121,18 @@ func TestBreaker_AnOutageOfHoursCostsATurnEachDuration(t *testing.T) {
 		}
 		models.mend()
 		b.until("all turns end", func() bool { return len(b.ended) == 101 })
+		lost := 0
 		for id, end := range b.ended {
 			if end.Status == schemas.StatusCompleted {
-				failed++
-			} else if end.Code != schemas.CodeModelUnavailable {
+				continue
+			}
+			lost++
+			if end.Code != schemas.CodeModelUnavailable {
 				t.Errorf("turn %s ended %s: %s", id, end.Status, end.Code)
 			}
 		}
-		if failed != 101 {
-			t.Errorf("%d turns failed or completed, want all", failed)
+		if lost > failed+1 { // The one that asked the model just then may still have been refused.
+			t.Errorf("%d turns failed, of which %d in the outage", lost, failed)
 		}
 	})
 }

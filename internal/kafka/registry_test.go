@@ -194,7 +194,7 @@ func TestRegistry_WhatIsNotSaidOfTheSchemaIsRetryable(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r, fake := newTestRegistry(t, func(c *RegistryConfig) { c.Deadline = 150 * time.Millisecond })
+			r, fake := newTestRegistry(t, func(c *RegistryConfig) { c.Deadline = 2 * time.Second })
 			fake.Intercept(answer(tc.status, tc.body))
 			_, err := r.SchemaByID(t.Context(), 7)
 			wantError(t, err, schemas.ClassRetryable, tc.message)
@@ -223,7 +223,7 @@ func TestRegistry_BareNotFoundOfARegistryIsTerminal(t *testing.T) {
 
 func TestRegistry_UnreachableIsRetryable(t *testing.T) {
 	t.Parallel()
-	r, fake := newTestRegistry(t, func(c *RegistryConfig) { c.Deadline = 150 * time.Millisecond })
+	r, fake := newTestRegistry(t, func(c *RegistryConfig) { c.Deadline = 2 * time.Second })
 	fake.Close()
 	_, err := r.SchemaByID(t.Context(), 7)
 	wantError(t, err, schemas.ClassRetryable, "cannot be reached")
@@ -355,7 +355,7 @@ func TestRegistry_TLS(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r, err := NewRegistry(RegistryConfig{URL: server, TLS: tc.tls, Deadline: 200 * time.Millisecond})
+			r, err := NewRegistry(RegistryConfig{URL: server, TLS: tc.tls, Deadline: 2 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
