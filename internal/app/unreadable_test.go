@@ -8,10 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/lathe-run/lathe/internal/consumer"
 	"github.com/lathe-run/lathe/schemas"
 )
 
@@ -165,12 +163,7 @@ func TestUnreadable_ARecordOfATopicMadeAnewIsADeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCounter(t, "clerk")
 		c.killedWhilePaying(turnOf("clerk", "t", "s"))
-		adm := kadm.NewClient(c.client)
-		_, err := adm.DeleteTopic(t.Context(), "turns")
-		must(t, err)
-		made, err := adm.CreateTopic(t.Context(), bubblePartitions, 1, nil, "turns")
-		must(t, err)
-		c.topics["turns"] = consumer.Topic{Name: "turns", ID: made.ID, Partitions: bubblePartitions, MaxMessageBytes: 1 << 20}
+		c.turnsAnew()
 		must(t, c.connect().ProduceSync(t.Context(), &kgo.Record{Topic: "turns", Key: []byte("s"), Value: []byte("no JSON")}).FirstErr())
 		c.start()
 		c.handled()

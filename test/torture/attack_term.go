@@ -24,17 +24,23 @@ func rollAttack() Attack {
 	return Attack{Name: "roll", Graceful: true, Run: func(ctx context.Context, b *Bed, rng *rand.Rand) error {
 		step := between(rng, 0, 2*time.Second)
 		b.Say("restart all workers, %s apart", step.Round(time.Millisecond))
-		for _, m := range b.Fleet.Members {
-			m.Stop()
-			if err := m.Start(); err != nil {
-				return err
-			}
-			if err := pause(ctx, step); err != nil {
-				return err
-			}
-		}
-		return nil
+		return roll(ctx, b.Fleet.Members, step, func(*Member) {})
 	}}
+}
+
+// roll restarts workers one after another; between is called while one is down.
+func roll(ctx context.Context, members []*Member, step time.Duration, between func(*Member)) error {
+	for _, m := range members {
+		m.Stop()
+		between(m)
+		if err := m.Start(); err != nil {
+			return err
+		}
+		if err := pause(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // scaleAttack goes from all workers to one and back.

@@ -21,17 +21,9 @@ func upgradeAttack() Attack {
 		if rng.IntN(2) == 0 {
 			members = []*Member{one}
 		}
-		for _, m := range members {
+		return roll(ctx, members, step, func(m *Member) {
 			b.Say("%s goes to the other release", m.Name)
-			m.Stop()
 			m.turnRelease()
-			if err := m.Start(); err != nil {
-				return err
-			}
-			if err := pause(ctx, step); err != nil {
-				return err
-			}
-		}
-		return nil
+		})
 	}}
 }
