@@ -224,13 +224,14 @@ func drainMarksClean(b *bed) {
 			b.t.Errorf("partition %d has metadata %q, want a clean one", id, committed[id].Metadata)
 		}
 	}
-	if at := committed[0].At; at != 1 {
-		b.t.Errorf("offset %d is committed, want 1", at)
+	if next := committed[0].At; next != 1 {
+		b.t.Errorf("offset %d is committed, want 1", next)
 	}
 	second := b.start().running(bedPartitions)
 	b.eventually("the turn runs that did not before", func() bool { return len(second.handler.runs()) > 0 })
-	if m, ok := txn.ParseMetadata(b.committed()[0].Metadata); !ok || m.Clean { // It is not, before a record is handled.
-		b.t.Errorf("partition 0 has metadata %q while turns run, want one that is not clean", b.committed()[0].Metadata)
+	at := b.stable()[0]
+	if m, ok := txn.ParseMetadata(at.Metadata); !ok || m.Clean { // It is not any more, before a record is handled.
+		b.t.Errorf("partition 0 has metadata %q while turns run, want one that is not clean", at.Metadata)
 	}
 	b.handled()
 	second.end()

@@ -109,6 +109,21 @@ func (b *bed) committed() map[int32]kadm.Offset {
 		return nil
 	}
 	must(b.t, err)
+	return b.ofTurns(all)
+}
+
+// stable is the same as the next owner would see it: with what was committed a moment ago, whose markers are still being written.
+func (b *bed) stable() (out map[int32]kadm.Offset) {
+	b.t.Helper()
+	b.eventually("the offsets are stable", func() bool {
+		all, err := b.admin.FetchOffsets(kadm.RequireStable(b.t.Context()), b.name)
+		out = b.ofTurns(all)
+		return err == nil && all.Error() == nil
+	})
+	return out
+}
+
+func (b *bed) ofTurns(all kadm.OffsetResponses) map[int32]kadm.Offset {
 	out := map[int32]kadm.Offset{}
 	all.Each(func(o kadm.OffsetResponse) {
 		if o.Topic == b.turns.Name {
