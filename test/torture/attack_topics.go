@@ -56,10 +56,11 @@ func cutAttack() Attack {
 		if err != nil {
 			return err
 		}
-		if len(saved) > 0 {
-			if err := b.expectHalt(ctx, m, partition); err != nil {
-				return err
-			}
+		if len(saved) == 0 { // There was nothing to cut.
+			return b.Fleet.up()
+		}
+		if err := b.expectHalt(ctx, m, partition); err != nil {
+			return err
 		}
 		if err := b.putBack(ctx, partition, saved); err != nil {
 			return err
@@ -138,7 +139,7 @@ func (b *Bed) putBack(ctx context.Context, partition int32, saved []*kgo.Record)
 	err := b.insist(ctx, "put the changelog back", func(ctx context.Context) error {
 		return b.client.ProduceSync(ctx, saved...).FirstErr()
 	})
-	if err != nil || len(saved) == 0 {
+	if err != nil {
 		return err
 	}
 	return b.insist(ctx, "set the offset anew", func(ctx context.Context) error {
