@@ -29,22 +29,26 @@ func hasFailed(s *Store) bool {
 // read, the next start would open the same files, and the one after it.
 func TestStore_DamageFoundWhileReadingEndsItAndTheNextStartIsEmpty(t *testing.T) {
 	t.Parallel()
+	get := func(s *Store) error { _, _, err := s.get(1, "k1"); return err }
+	scan := func(s *Store) error { return s.Scan(1, "", func(string, []byte) error { return nil }) }
 	for _, tc := range []struct {
-		name string
-		read func(s *Store) error
+		name, file string
+		read       func(s *Store) error
 	}{
-		{"get", func(s *Store) error { _, _, err := s.get(1, "k1"); return err }},
-		{"look up", func(s *Store) error { _, err := s.has(1, "k1"); return err }},
-		{"scan", func(s *Store) error { return s.Scan(1, "", func(string, []byte) error { return nil }) }},
+		{"get", ".sst", get},
+		{"look up", ".sst", func(s *Store) error { _, err := s.has(1, "k1"); return err }},
+		{"scan", ".sst", scan},
+		{"get a long value", ".blob", get},
+		{"scan long values", ".blob", scan},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			fs := filled(t)
-			data, err := fs.UnsafeGetFileDataBuffer(find(t, fs, ".sst"))
+			fs := inOneTable(t)
+			data, err := fs.UnsafeGetFileDataBuffer(find(t, fs, tc.file))
 			if err != nil {
 				t.Fatal(err)
 			}
-			data[10] ^= 0xff // In the first data block.
+			data[10] ^= 0xff // In the first block.
 			s, err := Open(Config{Dir: "state", FS: fs})
 			if err != nil {
 				t.Fatalf("Open: %v", err)
@@ -69,7 +73,7 @@ func TestStore_DamageFoundWhileReadingEndsItAndTheNextStartIsEmpty(t *testing.T)
 
 func TestStore_ASectorThatCannotBeReadIsDamage(t *testing.T) {
 	t.Parallel()
-	mem := filled(t)
+	mem := inOneTable(t)
 	var broken atomic.Bool
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") {

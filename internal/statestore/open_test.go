@@ -45,6 +45,28 @@ func filledAndFlushed(t *testing.T, each int) *vfs.MemFS {
 	return fs
 }
 
+// inOneTable is the state of a store with long values, all in one table and the file of its values: nothing is left to compact.
+func inOneTable(t *testing.T) *vfs.MemFS {
+	t.Helper()
+	fs := vfs.NewMem()
+	s, err := Open(Config{Dir: "state", FS: fs})
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	for i := range 100 {
+		if err := s.Restore(1, []Record{{Key: fmt.Sprint("k", i), Value: stored(strings.Repeat("v", 2*separateFrom))}}, position(int64(i))); err != nil {
+			t.Fatalf("Restore: %v", err)
+		}
+	}
+	if err := s.db.Flush(); err != nil {
+		t.Fatalf("Flush: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	return fs
+}
+
 func TestOpen_HasWhatWasThereWhenItWasClosed(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Config{FS: filled(t)})

@@ -128,7 +128,7 @@ func (s *Store) get(partition int32, key string) ([]byte, bool, error) {
 	}
 	out := bytes.Clone(v)
 	if err := closer.Close(); err != nil {
-		return nil, false, fmt.Errorf("read %q of partition %d: %w", key, partition, err)
+		return nil, false, fmt.Errorf("read %q of partition %d: %w", key, partition, s.fault.read(err))
 	}
 	out, err = s.cfg.Formats.loaded(key, out)
 	return out, err == nil, err
@@ -143,7 +143,7 @@ func (s *Store) has(partition int32, key string) (bool, error) {
 		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, s.fault.read(err))
 	}
 	if err := closer.Close(); err != nil {
-		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, err)
+		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, s.fault.read(err))
 	}
 	return true, nil
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -187,7 +188,7 @@ func pebbleOptions(cfg Config, d *disk, lock *pebble.Lock, f *fault) *pebble.Opt
 		FormatMajorVersion:          diskFormat,
 		MemTableSize:                cfg.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       20,
+		L0CompactionThreshold:       4,
 		LBaseMaxBytes:               512 << 20,
 		L0StopWritesThreshold:       48,
 		BytesPerSync:                512 << 10,
@@ -195,13 +196,29 @@ func pebbleOptions(cfg Config, d *disk, lock *pebble.Lock, f *fault) *pebble.Opt
 		Logger:                      pebbleLogger{cfg.Logger, f},
 		EventListener:               f.listener(),
 	}
+	opts.Experimental.ValueSeparationPolicy = separateValues
 	for i := range opts.Levels {
+		opts.TargetFileSizes[i] = tableBytes
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		if i < len(opts.Levels)-1 { // Most of what is written is soon rewritten or deleted; only the last level is worth compressing.
 			opts.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 		}
 	}
 	return opts
+}
+
+// tableBytes is so much that a flush makes one table: a look-up opens one of each flush that was not compacted yet.
+const tableBytes = 32 << 20
+
+// separateFrom is the size in bytes from which values are kept in files of their own.
+const separateFrom = 512
+
+// separateValues keeps what sessions said out of the tables, so that compactions move keys alone. They are cheap then and can come
+// early, which leaves few tables to look into. A file of values is written anew when a fifth of it is of no use any more.
+func separateValues() pebble.ValueSeparationPolicy {
+	return pebble.ValueSeparationPolicy{
+		Enabled: true, MinimumSize: separateFrom, MaxBlobReferenceDepth: 10, TargetGarbageRatio: 0.2, RewriteMinimumAge: time.Minute,
+	}
 }
 
 // Close flushes Pebble's log and closes it. Partitions must have been detached. After a fault that left Pebble unusable, or with
