@@ -79,7 +79,7 @@ func (o *jsonObject) time(k string, v time.Time) {
 		o.err = fmt.Errorf("%s: the year %d cannot be written", k, y)
 		return
 	}
-	o.b = appendTime(o.b, v)
+	o.b = append(AppendTime(append(o.b, '"'), v), '"')
 }
 
 // raw writes free-form JSON. It is checked, because one bad value would spoil the record for every reader, and compacted
@@ -192,18 +192,38 @@ func checkRaw(v []byte) (spaced bool, err error) {
 	return s.spaced, err
 }
 
-// appendTime writes a UTC time of the years 0 to 9999 as RFC 3339 with milliseconds, quoted.
-func appendTime(dst []byte, t time.Time) []byte {
+// AppendTime appends a time as events have it: RFC 3339 in UTC with milliseconds. It knows years from 0 to 9999; others come out as
+// time.Time.Format writes them.
+func AppendTime(dst []byte, t time.Time) []byte {
+	t = t.UTC()
 	y, mo, d := t.Date()
+	if y < 0 || y > 9999 {
+		return t.AppendFormat(dst, time.RFC3339)
+	}
 	h, mi, s := t.Clock()
 	ms := t.Nanosecond() / 1e6
-	return append(dst, '"',
+	return append(dst,
 		digit(y/1000), digit(y/100), digit(y/10), digit(y), '-', digit(int(mo)/10), digit(int(mo)), '-', digit(d/10), digit(d),
 		'T', digit(h/10), digit(h), ':', digit(mi/10), digit(mi), ':', digit(s/10), digit(s),
-		'.', digit(ms/100), digit(ms/10), digit(ms), 'Z', '"')
+		'.', digit(ms/100), digit(ms/10), digit(ms), 'Z')
 }
 
 func digit(n int) byte { return "0123456789"[n%10] }
+
+// eight is the first eight bytes of a string.
+func eight(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
+// unescaped reports whether none of eight bytes has to be looked at: no control character, quote, backslash or part of a longer
+// character. A byte below n borrows from the top bit when n is taken off it, and a byte that equals c is below 1 once it is
+// combined with c; a borrow may show in the byte above as well, which only costs a closer look.
+func unescaped(w uint64) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := w^ones*'"', w^ones*'\\'
+	return (w|(w-ones*' ')|(quote-ones)|(backslash-ones))&tops == 0
+}
 
 // appendJSONString writes a string. What is no UTF-8 becomes U+FFFD.
 func appendJSONString(dst []byte, s string, canonical bool) []byte {
@@ -211,6 +231,10 @@ func appendJSONString(dst []byte, s string, canonical bool) []byte {
 	dst = append(dst, '"')
 	start := 0
 	for i := 0; i < len(s); {
+		if len(s)-i >= 8 && unescaped(eight(s[i:])) {
+			i += 8
+			continue
+		}
 		c := s[i]
 		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
 			i++

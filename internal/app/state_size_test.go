@@ -92,9 +92,11 @@ func (s *stateSize) commit(b *testing.B, store *statestore.Store, state *statest
 			delete(s.live, r.Key)
 		}
 	}
-	if err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{ChangelogNext: int64(s.written)}}}); err != nil {
+	waiting, err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{ChangelogNext: int64(s.written)}}})
+	if err != nil {
 		b.Fatal(err)
 	}
+	waiting.Tell()
 }
 
 func (s *stateSize) of(kind string) int {

@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-	tracenoop "go.opentelemetry.io/otel/trace/noop"
 )
 
 // scope is the instrumentation scope of everything the worker emits.
@@ -27,6 +26,7 @@ const scope = "github.com/lathe-run/lathe"
 
 // Telemetry is where the worker's traces and metrics go.
 type Telemetry struct {
+	// tracer is nil when nobody takes spans.
 	tracer   trace.Tracer
 	meters   metric.MeterProvider
 	registry *prometheus.Registry
@@ -36,7 +36,7 @@ type Telemetry struct {
 
 // NoTelemetry takes traces and metrics and throws them away.
 func NoTelemetry() *Telemetry {
-	t := &Telemetry{tracer: tracenoop.NewTracerProvider().Tracer(scope), meters: metricnoop.NewMeterProvider(), registry: prometheus.NewRegistry()}
+	t := &Telemetry{meters: metricnoop.NewMeterProvider(), registry: prometheus.NewRegistry()}
 	t.metrics, _ = newAppMetrics(t.meters.Meter(scope)) // A no-op meter gives no error.
 	return t
 }
@@ -65,7 +65,6 @@ func StartTelemetry(ctx context.Context, service, version, instance string) (*Te
 
 func (t *Telemetry) startTraces(ctx context.Context, res *resource.Resource) error {
 	if !exports("TRACES") {
-		t.tracer = tracenoop.NewTracerProvider().Tracer(scope)
 		return nil
 	}
 	exporter, err := autoexport.NewSpanExporter(ctx)

@@ -22,6 +22,9 @@ const (
 	maxTraceState  = 512
 )
 
+// noSpan is the span when nobody takes any. What a context then carries of the producer's trace goes on as it came.
+var noSpan = trace.SpanFromContext(context.Background()) //nolint:gochecknoglobals,forbidigo // It is nothing, and has no context.
+
 // traceHeaders returns the producer's trace context. Keys may repeat; the last one counts. What is too long is left out.
 func traceHeaders(headers []schemas.Header) (parent, state string) {
 	for _, h := range headers {
@@ -59,6 +62,9 @@ func traceOf(ctx context.Context) (parent, state string) {
 // startTurn begins the spans of a turn: processing its record, as a child of the producer's span, and running its agent.
 func (t *Telemetry) startTurn(ctx context.Context, group string, a *fact.Accepted, rec *consumer.Record) (context.Context, trace.Span) {
 	ctx = withParent(ctx, a.Trace, a.TraceState)
+	if t.tracer == nil {
+		return ctx, noSpan
+	}
 	ctx, span := t.tracer.Start(ctx, "invoke_agent "+a.AgentName, trace.WithSpanKind(trace.SpanKindConsumer))
 	if !span.IsRecording() {
 		return ctx, span
@@ -84,6 +90,9 @@ func (t *Telemetry) startTurn(ctx context.Context, group string, a *fact.Accepte
 func (t *Telemetry) endTurn(ctx context.Context, span trace.Span, j *dedupe.Journal, err error) {
 	end := j.End()
 	t.turnEnded(ctx, j.Accepted(), end, err)
+	if !span.IsRecording() {
+		return
+	}
 	if err != nil {
 		span.SetStatus(codes.Error, "suspended")
 		span.SetAttributes(attribute.String("error.type", "suspended"))
@@ -103,6 +112,9 @@ func (t *Telemetry) endTurn(ctx context.Context, span trace.Span, j *dedupe.Jour
 }
 
 func (t *Telemetry) startChat(ctx context.Context, req *fact.Request) (context.Context, trace.Span) {
+	if t.tracer == nil {
+		return ctx, noSpan
+	}
 	ctx, span := t.tracer.Start(ctx, "chat "+req.Spec.Model, trace.WithSpanKind(trace.SpanKindClient))
 	if span.IsRecording() {
 		span.SetAttributes(
@@ -136,6 +148,9 @@ func (t *Telemetry) endChat(ctx context.Context, span trace.Span, req *fact.Requ
 }
 
 func (t *Telemetry) startTool(ctx context.Context, call *fact.Call, inv fact.Invocation) (context.Context, trace.Span) {
+	if t.tracer == nil {
+		return ctx, noSpan
+	}
 	ctx, span := t.tracer.Start(ctx, "execute_tool "+call.Tool.Name)
 	if span.IsRecording() {
 		span.SetAttributes(

@@ -48,9 +48,11 @@ func runTraced(t *testing.T, headers []schemas.Header) (tracetest.SpanStubs, []*
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{At: time.Now()}}}); err != nil {
+	waiting, err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{At: time.Now()}}})
+	if err != nil {
 		t.Fatal(err)
 	}
+	waiting.Tell()
 	state.Detach()
 	if err := store.Close(); err != nil {
 		t.Fatal(err)

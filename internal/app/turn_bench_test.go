@@ -78,7 +78,9 @@ func benchCommit(b *testing.B, store *statestore.Store, state *statestore.Partit
 	if batch == nil {
 		return
 	}
-	if err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{At: time.Now()}}}); err != nil {
+	waiting, err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{At: time.Now()}}})
+	if err != nil {
 		b.Fatal(err)
 	}
+	waiting.Tell()
 }

@@ -21,6 +21,7 @@ type committer struct {
 	w *Worker
 	// urgent and soft are filled by whoever adds an effect, of either kind, and read by the committer.
 	urgent, soft chan struct{}
+	waker        waker
 	// since is when the first cycle began of those that have not succeeded yet, as Unix nanoseconds, or from when on that counts; 0
 	// when there is none.
 	since atomic.Int64
@@ -40,7 +41,7 @@ const (
 
 func newCommitter(w *Worker) *committer {
 	return &committer{
-		w: w, urgent: make(chan struct{}, 1), soft: make(chan struct{}, 1), again: txn.Backoff{First: minBackoff, Limit: maxBackoff},
+		w: w, urgent: make(chan struct{}, 1), soft: make(chan struct{}, 1), waker: make(waker, wakeAhead), again: txn.Backoff{First: minBackoff, Limit: maxBackoff},
 	}
 }
 
@@ -60,8 +61,9 @@ func (c *committer) forgive(now time.Time) {
 	}
 }
 
-// run commits until ctx ends.
+// run commits until ctx ends, and closes the waker.
 func (c *committer) run(ctx context.Context) {
+	defer close(c.waker)
 	for c.wait(ctx) {
 		switch err := c.cycle(ctx); {
 		case err == nil:
@@ -347,9 +349,11 @@ func (c *committer) settle(ctx context.Context, shares []*share, res *txn.Result
 			Incarnation: c.w.cfg.Txn.Incarnation, CID: res.CID, At: now,
 		}})
 	}
-	if err := c.w.deps.Store.Commit(settlements); err != nil {
+	waiting, err := c.w.deps.Store.Commit(settlements)
+	if err != nil {
 		return fmt.Errorf("apply cycle %d: %w", res.CID, err)
 	}
+	c.waker <- waiting
 	c.w.dirty.Store(true)
 	for _, s := range shares {
 		s.p.freed()

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -117,6 +118,7 @@ func (p *partition) dispatch() {
 			return
 		}
 		p.take(a)
+		runtime.Gosched() // As the waker does: a fetch brings hundreds of records.
 	}
 }
 

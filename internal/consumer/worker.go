@@ -114,6 +114,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	defer stopCommitting()
 	var background sync.WaitGroup
 	background.Go(func() { w.committer.run(committing) })
+	background.Go(w.committer.waker.run)
 	background.Go(func() { w.watch(committing) })
 	background.Go(func() { w.expire(committing) })
 	background.Go(func() { w.watchStore(committing) })

@@ -54,6 +54,7 @@ type Codec struct {
 	specVersion []byte
 	types       map[string][]byte
 	clock       clock
+	drafts      drafts
 
 	mu struct {
 		sync.Mutex

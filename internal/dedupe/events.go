@@ -38,7 +38,7 @@ func (j *Journal) events(e *statestore.Effect, f fact.Fact, seq int64) error {
 
 func (j *Journal) starts(e *statestore.Effect, calls []fact.Call, at time.Time, seq int64) error {
 	for i := range calls {
-		ev := j.callEvent(schemas.TypeToolStart, calls[i].Ref, calls[i].Tool, calls[i].CallID, at, seq+int64(i))
+		ev := j.callEvent(schemas.TypeToolStart, calls[i].Ref, &calls[i].Tool, calls[i].CallID, at, seq+int64(i))
 		ev.Input = calls[i].Input
 		if err := j.toolEvent(e, ev); err != nil {
 			return err
@@ -47,46 +47,44 @@ func (j *Journal) starts(e *statestore.Effect, calls []fact.Call, at time.Time, 
 	return nil
 }
 
-func (j *Journal) envelope(kind, place string, at time.Time, seq int64) schemas.Envelope {
+// envelope fills in what every event of the turn has. The event's seq is kept where the caller says.
+func (j *Journal) envelope(env *schemas.Envelope, kind, place string, at time.Time, seq *int64) {
 	a := j.accepted
 	metadata := a.Metadata
 	if j.thrift == ThriftBare {
 		metadata = nil
 	}
-	return schemas.Envelope{
-		EventID: a.TurnID + "/" + kind + place, Type: kind, Seq: &seq, TurnID: a.TurnID, SessionID: a.SessionID, Agent: a.AgentName,
+	*env = schemas.Envelope{
+		EventID: a.TurnID + "/" + kind + place, Type: kind, Seq: seq, TurnID: a.TurnID, SessionID: a.SessionID, Agent: a.AgentName,
 		At: at, Worker: j.store.codec.cfg.Worker, SchemaVersion: schemas.Version, Metadata: metadata,
 	}
 }
 
-func (j *Journal) startEvent(f *fact.Accepted, seq int64) *schemas.TurnOutput {
-	offered := make([]schemas.OfferedTool, 0, len(j.agent.Tools))
+func (j *Journal) startEvent(f *fact.Accepted, seq int64) *turnDraft {
+	d := j.store.codec.drafts.turnDraft()
+	d.seq = seq
+	j.envelope(&d.Envelope, schemas.TypeTurnStart, "", f.At, &d.seq)
 	for _, t := range j.agent.Tools {
 		if !f.Narrowed || slices.Contains(f.Tools, t.Name) {
-			offered = append(offered, schemas.OfferedTool{Name: t.Name, Version: t.Version, Fingerprint: t.Fingerprint})
+			d.offered = append(d.offered, schemas.OfferedTool{Name: t.Name, Version: t.Version, Fingerprint: t.Fingerprint})
 		}
 	}
-	return &schemas.TurnOutput{
-		Envelope: j.envelope(schemas.TypeTurnStart, "", f.At, seq),
-		Model:    j.agent.Model.Model, Provider: j.agent.Model.Provider, Tools: offered,
-		Topic: f.Origin.Topic, Partition: &f.Origin.Partition, Offset: &f.Origin.Offset,
-	}
+	d.Model, d.Provider, d.Tools = j.agent.Model.Model, j.agent.Model.Provider, d.offered
+	d.Topic, d.Partition, d.Offset = f.Origin.Topic, &f.Origin.Partition, &f.Origin.Offset
+	return d
 }
 
-func (j *Journal) stepEvent(f *fact.Responded, seq int64) *schemas.TurnOutput {
-	step, ms := int32(f.Step), f.Duration.Milliseconds() //nolint:gosec // Steps are few.
-	ev := &schemas.TurnOutput{
-		Envelope: j.envelope(schemas.TypeTurnStep, "/"+strconv.Itoa(f.Step), f.At, seq),
-		Model:    f.Model, Provider: f.Provider, Step: &step, Text: &f.Text, FinishReason: f.FinishReason,
-		Usage: &f.Usage, CostMicros: f.CostMicros, DurationMS: &ms,
+func (j *Journal) stepEvent(f *fact.Responded, seq int64) *turnDraft {
+	d := j.store.codec.drafts.turnDraft()
+	d.seq, d.step, d.ms = seq, int32(f.Step), f.Duration.Milliseconds() //nolint:gosec // Steps are few.
+	j.envelope(&d.Envelope, schemas.TypeTurnStep, "/"+strconv.Itoa(f.Step), f.At, &d.seq)
+	d.Model, d.Provider, d.Step, d.Text, d.FinishReason = f.Model, f.Provider, &d.step, &f.Text, f.FinishReason
+	d.Usage, d.CostMicros, d.DurationMS = &f.Usage, f.CostMicros, &d.ms
+	for _, c := range f.Calls {
+		d.asked = append(d.asked, schemas.AskedCall{Name: c.Name, CallID: c.CallID, Arguments: asJSON(c.Arguments)})
 	}
-	if len(f.Calls) > 0 {
-		ev.Calls = make([]schemas.AskedCall, len(f.Calls))
-		for i, c := range f.Calls {
-			ev.Calls[i] = schemas.AskedCall{Name: c.Name, CallID: c.CallID, Arguments: asJSON(c.Arguments)}
-		}
-	}
-	return ev
+	d.Calls = d.asked
+	return d
 }
 
 // asJSON is b when it is JSON, else the JSON string of it: a model may write anything.
@@ -101,34 +99,36 @@ func asJSON(b []byte) json.RawMessage {
 	return s
 }
 
-func (j *Journal) callEvent(kind string, ref fact.Ref, tool fact.Tool, callID string, at time.Time, seq int64) *schemas.ToolEvent {
-	step, position := int32(ref.Step), int32(ref.Position) //nolint:gosec // Steps and positions are few.
+func (j *Journal) callEvent(kind string, ref fact.Ref, tool *fact.Tool, callID string, at time.Time, seq int64) *toolDraft {
+	d := j.store.codec.drafts.toolDraft()
+	d.seq, d.step, d.position = seq, int32(ref.Step), int32(ref.Position) //nolint:gosec // Steps and positions are few.
 	key := ref.Key(j.accepted.TurnID)
-	return &schemas.ToolEvent{
-		Envelope: j.envelope(kind, key[len(j.accepted.TurnID):], at, seq),
-		Step:     &step, Position: &position, CallID: callID, IdempotencyKey: key,
-		Tool: tool.Name, ToolVersion: tool.Version, Effect: tool.Effect,
-	}
+	j.envelope(&d.Envelope, kind, key[len(j.accepted.TurnID):], at, &d.seq)
+	d.Step, d.Position, d.CallID, d.IdempotencyKey = &d.step, &d.position, callID, key
+	d.Tool, d.ToolVersion, d.Effect = tool.Name, tool.Version, tool.Effect
+	return d
 }
 
-func (j *Journal) resultEvent(f *fact.Finished, seq int64) *schemas.ToolEvent {
-	ev := j.callEvent(schemas.TypeToolResult, f.Ref, f.Tool, f.CallID, f.At, seq)
-	attempts, ms, cached, started, size := int32(f.Attempts), f.Duration.Milliseconds(), false, f.Started, int64(len(f.Output)) //nolint:gosec // Attempts are few.
-	ev.Status, ev.Code, ev.Message, ev.Output = f.Status, f.Code, j.message(f.Message), f.Output
-	ev.Cached, ev.Started, ev.Attempts, ev.DurationMS, ev.CostMicros = &cached, &started, &attempts, &ms, f.CostMicros
+func (j *Journal) resultEvent(f *fact.Finished, seq int64) *toolDraft {
+	d := j.callEvent(schemas.TypeToolResult, f.Ref, &f.Tool, f.CallID, f.At, seq)
+	d.attempts, d.ms, d.started, d.size = int32(f.Attempts), f.Duration.Milliseconds(), f.Started, int64(len(f.Output)) //nolint:gosec // Attempts are few.
+	d.Status, d.Code, d.Message, d.Output = f.Status, f.Code, j.message(f.Message), f.Output
+	d.Cached, d.Started, d.Attempts, d.DurationMS, d.CostMicros = &d.cached, &d.started, &d.attempts, &d.ms, f.CostMicros
 	if f.Output != nil {
-		ev.OutputBytes = &size
+		d.OutputBytes = &d.size
 	}
-	return ev
+	return d
 }
 
-func (j *Journal) endEvent(f *fact.Ended, seq int64) *schemas.TurnOutput {
-	steps, calls, workers, ms := int32(f.Steps), int32(f.ToolCalls), int32(f.Workers), f.Duration.Milliseconds() //nolint:gosec // They are few.
-	return &schemas.TurnOutput{
-		Envelope: j.envelope(schemas.TypeTurnEnd, "", f.At, seq),
-		Status:   f.Status, Code: f.Code, Message: j.message(f.Message), Output: f.Output, Usage: &f.Usage, CostMicros: f.CostMicros,
-		Steps: &steps, ToolCalls: &calls, Workers: &workers, DurationMS: &ms,
-	}
+func (j *Journal) endEvent(f *fact.Ended, seq int64) *turnDraft {
+	d := j.store.codec.drafts.turnDraft()
+	d.seq, d.ms = seq, f.Duration.Milliseconds()
+	d.steps, d.calls, d.workers = int32(f.Steps), int32(f.ToolCalls), int32(f.Workers) //nolint:gosec // They are few.
+	j.envelope(&d.Envelope, schemas.TypeTurnEnd, "", f.At, &d.seq)
+	d.Status, d.Code, d.Message, d.Output = f.Status, f.Code, j.message(f.Message), f.Output
+	d.Usage, d.CostMicros, d.DurationMS = &f.Usage, f.CostMicros, &d.ms
+	d.Steps, d.ToolCalls, d.Workers = &d.steps, &d.calls, &d.workers
+	return d
 }
 
 // message is a text that an event can do with less of.
@@ -139,22 +139,25 @@ func (j *Journal) message(text string) string {
 	return text
 }
 
-func (j *Journal) turnEvent(e *statestore.Effect, ev *schemas.TurnOutput) error {
+// turnEvent writes a draft, and is done with it.
+func (j *Journal) turnEvent(e *statestore.Effect, d *turnDraft) error {
 	c := j.store.codec
-	value, err := c.cfg.TurnEncoder.EncodeTurn(ev)
+	defer c.drafts.doneTurn(d)
+	value, err := c.cfg.TurnEncoder.EncodeTurn(&d.TurnOutput)
 	if err != nil {
 		return err
 	}
-	return j.output(e, c.cfg.TurnTopic, &ev.Envelope, value, c.turnHeaders)
+	return j.output(e, c.cfg.TurnTopic, &d.Envelope, value, c.turnHeaders)
 }
 
-func (j *Journal) toolEvent(e *statestore.Effect, ev *schemas.ToolEvent) error {
+func (j *Journal) toolEvent(e *statestore.Effect, d *toolDraft) error {
 	c := j.store.codec
-	value, err := c.cfg.ToolEncoder.EncodeTool(ev)
+	defer c.drafts.doneTool(d)
+	value, err := c.cfg.ToolEncoder.EncodeTool(&d.ToolEvent)
 	if err != nil {
 		return err
 	}
-	return j.output(e, c.cfg.ToolTopic, &ev.Envelope, value, c.toolHeaders)
+	return j.output(e, c.cfg.ToolTopic, &d.Envelope, value, c.toolHeaders)
 }
 
 func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelope, value []byte, fixed []statestore.Header) error {
@@ -174,9 +177,9 @@ func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelo
 // headers are the CloudEvents attributes of an event (binary mode of the Kafka binding), what its encoding needs, and the
 // trace context. The values that are the event's own share one piece of memory.
 func (c *Codec) headers(env *schemas.Envelope, fixed, trace []statestore.Header) []statestore.Header {
-	own := make([]byte, 0, len(env.EventID)+len(env.TurnID)+len(timeFormat))
+	own := make([]byte, 0, len(env.EventID)+len(env.TurnID)+timeSize)
 	own = append(append(own, env.EventID...), env.TurnID...)
-	own = env.At.UTC().AppendFormat(own, timeFormat)
+	own = schemas.AppendTime(own, env.At)
 	id, subject := len(env.EventID), len(env.EventID)+len(env.TurnID)
 	hs := make([]statestore.Header, 0, 6+len(fixed)+len(trace))
 	hs = append(hs,
@@ -191,5 +194,5 @@ func (c *Codec) headers(env *schemas.Envelope, fixed, trace []statestore.Header)
 	return append(hs, trace...)
 }
 
-// timeFormat is RFC 3339 in UTC with milliseconds.
-const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+// timeSize is the length of a time in an event.
+const timeSize = len("2006-01-02T15:04:05.000Z")

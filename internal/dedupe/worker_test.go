@@ -211,10 +211,12 @@ func (br *broker) cycles(state *statestore.Store, part *statestore.Partition, fs
 		if dies && fate < 6 {
 			return br.crash(fs)
 		}
-		if err := state.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{ChangelogNext: next}}}); err != nil {
+		waiting, err := state.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{ChangelogNext: next}}})
+		if err != nil {
 			br.t.Errorf("Commit: %v", err)
 			return fs
 		}
+		waiting.Tell()
 		if dies {
 			return br.crash(fs)
 		}

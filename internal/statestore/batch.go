@@ -53,7 +53,7 @@ func (p *Partition) prefix(maxBytes, maxRecords int) ([]*Effect, uint64) {
 	defer p.mu.Unlock()
 	size, records, n := 0, 0, 0
 	for _, e := range p.mu.queue {
-		size, records = size+e.size(), records+e.records()
+		size, records = size+e.bytes, records+e.records()
 		if n > 0 && (size > maxBytes || records > maxRecords) {
 			break
 		}
@@ -166,9 +166,20 @@ type Settlement struct {
 	Position Position
 }
 
-// Commit applies batches whose transaction was committed, in one Pebble batch, and settles their effects. Batches of
+// Waiting are those who wait for effects that are committed and applied. Each is to be told, once and without an error; that may
+// be later, and side by side with whatever happens to the partition.
+type Waiting []func(error)
+
+// Tell tells all of them.
+func (w Waiting) Tell() {
+	for _, settled := range w {
+		settled(nil)
+	}
+}
+
+// Commit applies batches whose transaction was committed, in one Pebble batch, and returns who waits for their effects. Batches of
 // partitions that were detached meanwhile are left out: the changelog has them.
-func (s *Store) Commit(settlements []Settlement) error {
+func (s *Store) Commit(settlements []Settlement) (Waiting, error) {
 	b := s.db.NewBatchWithSize(settledBytes(settlements))
 	defer b.Close() //nolint:errcheck // Close of a committed batch has no error to give.
 	for _, st := range settlements {
@@ -176,19 +187,24 @@ func (s *Store) Commit(settlements []Settlement) error {
 			continue
 		}
 		if err := s.putRecords(b, st.Batch.p.id, st.Batch.Records, st.Position); err != nil {
-			return err
+			return nil, err
 		}
 		if err := putNotes(b, st.Batch.notes); err != nil {
-			return fmt.Errorf("commit to state store: %w", err)
+			return nil, fmt.Errorf("commit to state store: %w", err)
 		}
 	}
 	if err := b.Commit(pebble.NoSync); err != nil {
-		return fmt.Errorf("commit to state store: %w", err)
+		return nil, fmt.Errorf("commit to state store: %w", err)
 	}
+	var waiting Waiting
 	for _, st := range settlements {
-		settle(st.Batch.p.settled(st.Batch), nil)
+		for _, e := range st.Batch.p.settled(st.Batch) {
+			if e.Settled != nil {
+				waiting = append(waiting, e.Settled)
+			}
+		}
 	}
-	return nil
+	return waiting, nil
 }
 
 // settledBytes is about how large the Pebble batch becomes: growing it step by step would copy it each time.
@@ -221,7 +237,7 @@ func (p *Partition) settled(b *Batch) []*Effect {
 	p.mu.queue = p.mu.queue[b.Effects:]
 	p.mu.base += uint64(b.Effects) //nolint:gosec // Counts are not negative.
 	for _, e := range done {
-		p.bytes.Add(-int64(e.size()))
+		p.bytes.Add(-int64(e.bytes))
 		for i := range e.Mutations {
 			p.settleMutationLocked(&e.Mutations[i], b)
 		}

@@ -157,9 +157,11 @@ func TestCommit_LeavesOutAPartitionThatIsGone(t *testing.T) {
 	add(t, here, &Effect{Mutations: []Mutation{set("a", "1")}, Offset: NoOffset, Settled: told.of("here's")})
 	batches := []Settlement{{Batch: take(t, gone), Position: position(5)}, {Batch: take(t, here), Position: position(6)}}
 	gone.Detach()
-	if err := s.Commit(batches); err != nil {
+	waiting, err := s.Commit(batches)
+	if err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
+	waiting.Tell()
 	if want := []string{"gone's gone", "here's committed"}; !slices.Equal(told.told, want) {
 		t.Errorf("effects were told %q, want %q", told.told, want)
 	}

@@ -70,9 +70,11 @@ func run(t *testing.T, s *Store, rnd *rand.Rand, h history) (synced int64) {
 			h.record(p.ID(), cycle, b.Records)
 			cycleOf = append(cycleOf, Settlement{Batch: b, Position: position(cycle)})
 		}
-		if err := s.Commit(cycleOf); err != nil {
+		waiting, err := s.Commit(cycleOf)
+		if err != nil {
 			t.Fatalf("Commit: %v", err)
 		}
+		waiting.Tell()
 		if rnd.IntN(40) == 0 {
 			if err := s.Sync(); err != nil {
 				t.Fatalf("Sync: %v", err)

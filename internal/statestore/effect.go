@@ -66,6 +66,9 @@ type Effect struct {
 	// that wraps ErrGone or ErrDropped when the partition let go of it first. It must return at once and must not call the
 	// partition.
 	Settled func(error)
+
+	// bytes is its size, once it is queued.
+	bytes int
 }
 
 func (e *Effect) size() int {

@@ -115,7 +115,8 @@ func (p *Partition) queueLocked(e *Effect) {
 		p.overlayLocked(&e.Mutations[i], n)
 	}
 	p.mu.queue = append(p.mu.queue, e)
-	p.bytes.Add(int64(e.size()))
+	e.bytes = e.size()
+	p.bytes.Add(int64(e.bytes))
 }
 
 func (p *Partition) overlayLocked(m *Mutation, effect uint64) {

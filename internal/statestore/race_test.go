@@ -58,10 +58,12 @@ func commitUntil(t *testing.T, s *Store, p *Partition, wake, stop chan struct{})
 			return
 		}
 		if b != nil && cid%3 != 0 { // Every third cycle is aborted.
-			if err := s.Commit([]Settlement{{Batch: b, Position: position(cid)}}); err != nil {
+			waiting, err := s.Commit([]Settlement{{Batch: b, Position: position(cid)}})
+			if err != nil {
 				t.Errorf("Commit: %v", err)
 				return
 			}
+			waiting.Tell()
 		}
 		if b == nil && stopped {
 			return
@@ -143,9 +145,11 @@ func TestDetach_SettlesEveryEffectOnce(t *testing.T) {
 				if b, err := p.Take(1000, 10); err != nil {
 					t.Errorf("Take: %v", err)
 				} else if b != nil {
-					if err := s.Commit([]Settlement{{Batch: b, Position: position(1)}}); err != nil {
+					waiting, err := s.Commit([]Settlement{{Batch: b, Position: position(1)}})
+					if err != nil {
 						t.Errorf("Commit: %v", err)
 					}
+					waiting.Tell()
 				}
 			}
 		})

@@ -93,9 +93,11 @@ func take(tb testing.TB, p *Partition) *Batch {
 
 func commit(tb testing.TB, s *Store, b *Batch, pos Position) {
 	tb.Helper()
-	if err := s.Commit([]Settlement{{Batch: b, Position: pos}}); err != nil {
+	waiting, err := s.Commit([]Settlement{{Batch: b, Position: pos}})
+	if err != nil {
 		tb.Fatalf("Commit: %v", err)
 	}
+	waiting.Tell()
 }
 
 // commitAll takes and commits everything that waits, and returns the changelog records of it.
