@@ -33,6 +33,8 @@ type Call struct {
 	Tool   Tool   `cbor:"3,keyasint"`
 	// Input is the canonical JSON of the validated arguments.
 	Input []byte `cbor:"4,keyasint"`
+	// Decoded is what Input was read as when the call was prepared, for the tool's first attempt; nil for a call that was resumed.
+	Decoded any `cbor:"-"`
 }
 
 // Tool is the identity of a bound tool, as a started call records it.

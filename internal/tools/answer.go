@@ -25,7 +25,7 @@ func CheckAnswer(raw, answer []byte) error {
 	if err != nil {
 		return &schemas.Error{Code: schemas.CodeInvalidOutput, Message: "the answer is not JSON", Err: err}
 	}
-	if err := s.compiled.Validate(v); err != nil {
+	if err := s.validate(v); err != nil {
 		return &schemas.Error{Code: schemas.CodeInvalidOutput, Message: explain(err), Err: errors.New("it does not fit output_schema")}
 	}
 	return nil

@@ -96,7 +96,11 @@ func (a *attempt) run(ctx context.Context) {
 		}
 		a.done <- r
 	}()
-	v, err := a.x.tool.run(&a.context, a.x.call.Input)
+	decoded := a.x.call.Decoded
+	if a.context.attempt > 1 { // The first may have changed what it was given.
+		decoded = nil
+	}
+	v, err := a.x.tool.run(&a.context, a.x.call.Input, decoded)
 	if err != nil {
 		r = reply{err: err}
 		return

@@ -24,14 +24,17 @@ func Define[In, Out any](name string, run func(c *Context, in In) (Out, error), 
 		output, faults := deriveOutput(reflect.TypeFor[Out]())
 		t.output, t.faults = output, append(t.faults, faults...)
 	}
-	t.decode = func(input []byte) error {
+	t.decode = func(input []byte) (any, error) {
 		var in In
-		return json.Unmarshal(input, &in)
+		err := json.Unmarshal(input, &in)
+		return in, err
 	}
-	t.run = func(c *Context, input []byte) (any, error) {
-		var in In
-		if err := json.Unmarshal(input, &in); err != nil {
-			return nil, &argumentsError{fmt.Errorf("decode the arguments into %T: %w", in, err)}
+	t.run = func(c *Context, input []byte, decoded any) (any, error) {
+		in, ok := decoded.(In)
+		if !ok {
+			if err := json.Unmarshal(input, &in); err != nil {
+				return nil, &argumentsError{fmt.Errorf("decode the arguments into %T: %w", in, err)}
+			}
 		}
 		return run(c, in)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -136,6 +137,28 @@ func TestExecute_NeverRetriesWhatTheRecordSaysRunsAtMostOnce(t *testing.T) {
 	got := execute(t, t.Context(), b, call)
 	if got.Attempts != 1 || got.Status != schemas.StatusOutcomeUnknown {
 		t.Errorf("got %s after %d attempts", got.Status, got.Attempts)
+	}
+}
+
+// What an attempt does to its arguments is its own affair: the next one gets what the model asked for, and so does the tool that runs
+// a call which was prepared by another process.
+func TestExecute_EachAttemptGetsTheArgumentsAsTheyCame(t *testing.T) {
+	t.Parallel()
+	r, _ := newRuntime(t, Deps{})
+	var got []string
+	b := bindAll(t, r, AgentBinding{}, Define("tool", func(_ *Context, in struct {
+		IDs []string `json:"ids"`
+	}) (string, error) {
+		got = append(got, in.IDs[0])
+		in.IDs[0] = "changed"
+		return "", errSecret
+	}, with(reads(), func(o *Options) { o.Retry = Retries(2) })))
+	call := mustPrepare(t, b, "tool", `{"ids":["o-1"]}`)
+	execute(t, t.Context(), b, call)
+	call.Decoded = nil
+	execute(t, t.Context(), b, call)
+	if want := slices.Repeat([]string{"o-1"}, 6); !slices.Equal(got, want) {
+		t.Errorf("the attempts were given %q, want %q", got, want)
 	}
 }
 
@@ -411,7 +434,7 @@ func TestExecute_RefusesRecordedArgumentsThatNoLongerFit(t *testing.T) {
 	r, _ := newRuntime(t, Deps{})
 	b := bindAll(t, r, AgentBinding{}, Define("refund", lookup, writes()))
 	call := mustPrepare(t, b, "refund", `{"order_id":"1","reason":null}`)
-	call.Input = []byte(`{"order_id":1}`)
+	call.Input, call.Decoded = []byte(`{"order_id":1}`), nil // As it was recorded.
 	got := execute(t, t.Context(), b, call)
 	if got.Status != schemas.StatusError || got.Code != schemas.CodeInvalidArguments {
 		t.Errorf("got %+v", got)

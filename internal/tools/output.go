@@ -21,7 +21,7 @@ func (t *boundTool) result(r reply) ([]byte, *failure) {
 		return nil, &failure{code: schemas.CodeResultTooLarge, message: text, err: errors.New(text)}
 	}
 	if t.output != nil {
-		if err := t.output.compiled.Validate(v); err != nil {
+		if err := t.output.validate(v); err != nil {
 			return nil, t.invalid(explain(err), err)
 		}
 	}

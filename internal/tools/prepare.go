@@ -16,14 +16,14 @@ func (b *Bound) Prepare(asked fact.Asked, ref fact.Ref, offered []fact.Tool) (fa
 	if t == nil || !b.offers(offered, t.id.Name) {
 		return fact.Call{}, b.unknown(asked, ref, offered)
 	}
-	input, fit := t.arguments(asked.Arguments, b.runtime.cfg.MaxInputBytes)
+	input, decoded, fit := t.arguments(asked.Arguments, b.runtime.cfg.MaxInputBytes)
 	if fit != nil {
 		return fact.Call{}, &fact.Result{
 			Ref: ref, CallID: asked.CallID, Tool: t.id, Status: schemas.StatusError, Code: schemas.CodeInvalidArguments,
 			Message: fit.message, ForModel: fit.forModel,
 		}
 	}
-	return fact.Call{Ref: ref, CallID: asked.CallID, Tool: t.id, Input: input}, nil
+	return fact.Call{Ref: ref, CallID: asked.CallID, Tool: t.id, Input: input, Decoded: decoded}, nil
 }
 
 func (b *Bound) offers(offered []fact.Tool, name string) bool {
@@ -57,24 +57,25 @@ func (b *Bound) unknown(asked fact.Asked, ref fact.Ref, offered []fact.Tool) *fa
 // misfit says why arguments or an output do not fit. The message holds no values; forModel may, because they are the model's own.
 type misfit struct{ message, forModel string }
 
-// arguments returns the canonical form of arguments that fit the schema and the tool's Go type.
-func (t *boundTool) arguments(raw []byte, limit int) ([]byte, *misfit) {
+// arguments returns the canonical form of arguments that fit the schema and the tool's Go type, and the value of that type.
+func (t *boundTool) arguments(raw []byte, limit int) ([]byte, any, *misfit) {
 	if len(raw) > limit {
-		return nil, &misfit{message: tooLarge("$: the arguments have", len(raw), limit)}
+		return nil, nil, &misfit{message: tooLarge("$: the arguments have", len(raw), limit)}
 	}
 	args, err := parseObject(raw, t.maxDepth)
 	if err != nil {
-		return nil, &misfit{message: "$: " + err.Error()}
+		return nil, nil, &misfit{message: "$: " + err.Error()}
 	}
 	t.strip.apply(args)
-	if err := t.input.compiled.Validate(args); err != nil {
-		return nil, &misfit{message: explain(err)}
+	if err := t.input.validate(args); err != nil {
+		return nil, nil, &misfit{message: explain(err)}
 	}
 	input := appendValue(make([]byte, 0, len(raw)+8), args)
-	if err := t.decode(input); err != nil {
-		return nil, undecodable(err)
+	decoded, err := t.decode(input)
+	if err != nil {
+		return nil, nil, undecodable(err)
 	}
-	return input, nil
+	return input, decoded, nil
 }
 
 // undecodable explains arguments that fit the schema but not the Go type: a number that is too large, a time that is none.

@@ -17,6 +17,16 @@ type schema struct {
 	raw      []byte
 	doc      any
 	compiled *jsonschema.Schema
+	// shape is nil for a schema that says more.
+	shape *shape
+}
+
+// validate checks a value that parse returned.
+func (s *schema) validate(v any) error {
+	if s.shape != nil && s.shape.accepts(v) {
+		return nil
+	}
+	return s.compiled.Validate(v) //nolint:wrapcheck // explain reads it.
 }
 
 // compile checks and compiles a schema. what says which of the tool's two schemas it is.
@@ -53,7 +63,7 @@ func compile(raw []byte, what string) (*schema, []problem) {
 	if err != nil {
 		return fault("does not compile: "+cut(err.Error(), maxReason), "correct it")
 	}
-	return &schema{raw: raw, doc: doc, compiled: compiled}, nil
+	return &schema{raw: raw, doc: doc, compiled: compiled, shape: shapeOf(doc)}, nil
 }
 
 // compileInput is compile for arguments, which are an object.

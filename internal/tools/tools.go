@@ -34,14 +34,15 @@ type Tool struct {
 	name   string
 	opts   Options
 	run    runner
-	decode func(input []byte) error
+	decode func(input []byte) (any, error)
 	// input and output are JSON Schemas; output may be empty.
 	input, output []byte
 	faults        []problem
 }
 
-// runner is a tool's code: it takes the canonical arguments and returns a value that encoding/json can write.
-type runner func(c *Context, input []byte) (any, error)
+// runner is a tool's code: it takes the canonical arguments, as they are and as decode has read them, and returns a value that
+// encoding/json can write. Without a decoded value, or with another tool's, it reads them itself.
+type runner func(c *Context, input []byte, decoded any) (any, error)
 
 // Name is the name the tool was defined with.
 func (t Tool) Name() string { return t.name }
