@@ -67,7 +67,19 @@ func (d *disk) file(name string, open func() (vfs.File, error)) (vfs.File, error
 	if err != nil {
 		return nil, err
 	}
-	return &diskFile{File: f, disk: d, noted: noted}, nil
+	out := &diskFile{File: f, disk: d, noted: noted}
+	if isTable(base) {
+		out.gathered = make([]byte, 0, gatherBytes)
+	}
+	return out, nil
+}
+
+// gatherBytes is how much of a table is written at once. Pebble writes a block of 4 KB at a time.
+const gatherBytes = 128 << 10
+
+// isTable reports whether a file is written once, from its begin to its end, and read only after it was closed.
+func isTable(name string) bool {
+	return strings.HasSuffix(name, tableSuffix) || strings.HasSuffix(name, valueSuffix)
 }
 
 func (d *disk) writeNote(beside string) error {
@@ -138,10 +150,39 @@ type diskFile struct {
 	disk *disk
 	// noted is the file's name if what is written to it is noted.
 	noted string
+	// gathered is what is yet to be written of a table; nil for other files.
+	gathered []byte
 }
 
-// Write implements vfs.File. What was written of a part is not written again.
+// Write implements vfs.File. What is written to a table is gathered.
 func (f *diskFile) Write(p []byte) (int, error) {
+	if f.gathered == nil {
+		return f.write(p)
+	}
+	if len(f.gathered)+len(p) > gatherBytes {
+		if err := f.flush(); err != nil {
+			return 0, err
+		}
+	}
+	if len(p) > gatherBytes {
+		return f.write(p)
+	}
+	f.gathered = append(f.gathered, p...)
+	return len(p), nil
+}
+
+// flush writes what was gathered.
+func (f *diskFile) flush() error {
+	if len(f.gathered) == 0 {
+		return nil
+	}
+	_, err := f.write(f.gathered)
+	f.gathered = f.gathered[:0]
+	return err
+}
+
+// write writes all of p. What was written of a part is not written again.
+func (f *diskFile) write(p []byte) (int, error) {
 	if f.noted != "" { // Now, since the file system may change what it is given.
 		f.disk.notes.wrote(f.noted, p)
 	}
@@ -168,14 +209,38 @@ func (f *diskFile) Preallocate(offset, length int64) error {
 	return f.disk.insist(func() error { return f.File.Preallocate(offset, length) })
 }
 
+// Close implements vfs.File.
+func (f *diskFile) Close() error { return errors.Join(f.flush(), f.File.Close()) }
+
+// Stat implements vfs.File.
+func (f *diskFile) Stat() (vfs.FileInfo, error) {
+	if err := f.flush(); err != nil {
+		return nil, err
+	}
+	return f.File.Stat() //nolint:wrapcheck // Pebble knows the errors of a file system.
+}
+
 // Sync implements vfs.File.
-func (f *diskFile) Sync() error { return f.disk.insist(f.File.Sync) }
+func (f *diskFile) Sync() error {
+	if err := f.flush(); err != nil {
+		return err
+	}
+	return f.disk.insist(f.File.Sync)
+}
 
 // SyncData implements vfs.File.
-func (f *diskFile) SyncData() error { return f.disk.insist(f.File.SyncData) }
+func (f *diskFile) SyncData() error {
+	if err := f.flush(); err != nil {
+		return err
+	}
+	return f.disk.insist(f.File.SyncData)
+}
 
 // SyncTo implements vfs.File.
 func (f *diskFile) SyncTo(length int64) (full bool, err error) {
+	if err := f.flush(); err != nil {
+		return false, err
+	}
 	err = f.disk.insist(func() (err error) {
 		full, err = f.File.SyncTo(length)
 		return err

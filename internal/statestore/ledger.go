@@ -23,7 +23,10 @@ import (
 const (
 	manifestPrefix = "MANIFEST-"
 	logSuffix      = ".log"
-	noteFile       = "written.check"
+	tableSuffix    = ".sst"
+	// valueSuffix ends the names of files that hold the long values of tables.
+	valueSuffix = ".blob"
+	noteFile    = "written.check"
 )
 
 // ledger knows what was written to the manifests and logs of a store.

@@ -38,7 +38,7 @@ func checkFiles(cfg Config) error {
 			return fmt.Errorf("%w: the last process found it so", errDamaged)
 		case strings.HasPrefix(name, manifestMarker):
 			marker = max(marker, name)
-		case strings.HasSuffix(name, ".sst"), strings.HasSuffix(name, ".blob"), strings.HasSuffix(name, logSuffix), strings.HasPrefix(name, manifestPrefix):
+		case isTable(name), strings.HasSuffix(name, logSuffix), strings.HasPrefix(name, manifestPrefix):
 			tables = true
 		}
 	}

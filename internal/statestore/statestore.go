@@ -214,10 +214,11 @@ const tableBytes = 32 << 20
 const separateFrom = 512
 
 // separateValues keeps what sessions said out of the tables, so that compactions move keys alone. They are cheap then and can come
-// early, which leaves few tables to look into. A file of values is written anew when a fifth of it is of no use any more.
+// early, which leaves few tables to look into. A file of values is written anew when a fifth of it is of no use any more; that a table
+// refers to many of them is no reason, since no one reads values in order.
 func separateValues() pebble.ValueSeparationPolicy {
 	return pebble.ValueSeparationPolicy{
-		Enabled: true, MinimumSize: separateFrom, MaxBlobReferenceDepth: 10, TargetGarbageRatio: 0.2, RewriteMinimumAge: time.Minute,
+		Enabled: true, MinimumSize: separateFrom, MaxBlobReferenceDepth: 100, TargetGarbageRatio: 0.2, RewriteMinimumAge: time.Minute,
 	}
 }
 
