@@ -12,7 +12,7 @@ import (
 	"github.com/gowebpki/jcs"
 )
 
-// jsonObject appends the members of one JSON object, in the order they are given. encoding/json reflects on each event and
+// jsonObject appends the members of one JSON object, in the order they are given, and of those inside it. encoding/json reflects on each event and
 // compacts each RawMessage again; at twelve events a turn that was the larger part of the worker's CPU. What this writes is
 // byte for byte what encoding/json writes without HTML escaping, except for times: a test holds the two together.
 type jsonObject struct {
@@ -146,10 +146,9 @@ func appendArray[T any](o *jsonObject, k string, items []T, member func(o *jsonO
 		if i > 0 {
 			o.b = append(o.b, ',')
 		}
-		inner := jsonObject{b: append(o.b, '{'), err: o.err, canonical: o.canonical}
-		member(&inner, &items[i])
-		inner.close()
-		o.b, o.err = inner.b, inner.err
+		o.b = append(o.b, '{')
+		member(o, &items[i])
+		o.close()
 	}
 	o.b = append(o.b, ']')
 }
@@ -160,10 +159,9 @@ func appendNested[T any](o *jsonObject, k string, v *T, member func(o *jsonObjec
 		return
 	}
 	o.key(k)
-	inner := jsonObject{b: append(o.b, '{'), err: o.err, canonical: o.canonical}
-	member(&inner, v)
-	inner.close()
-	o.b, o.err = inner.b, inner.err
+	o.b = append(o.b, '{')
+	member(o, v)
+	o.close()
 }
 
 // maxFreeDepth is how deep free-form JSON may nest that we write.

@@ -32,13 +32,38 @@ type appMetrics struct {
 // label is what tells one series from another; each instrument uses some of it.
 type label struct{ kind, agent, name, provider, outcome string }
 
+// The kinds of labels: of turns in all, of turns by how they ended, of model requests and of tool calls.
+const (
+	turnLabel    = "turn"
+	outcomeLabel = "outcome"
+	chatLabel    = "chat"
+	toolLabel    = "tool"
+)
+
 // option returns the labels of a series, made once.
-func (a *appMetrics) option(l label, attrs func() []attribute.KeyValue) metric.MeasurementOption {
+func (a *appMetrics) option(l label) metric.MeasurementOption {
 	if o, ok := a.labels.Load(l); ok {
 		return o.(metric.MeasurementOption) //nolint:forcetypeassert // Nothing else is stored there.
 	}
-	o, _ := a.labels.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(attrs()...)))
+	o, _ := a.labels.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(l.attributes()...)))
 	return o.(metric.MeasurementOption) //nolint:forcetypeassert // Nothing else is stored there.
+}
+
+func (l label) attributes() []attribute.KeyValue {
+	agent := attribute.String("gen_ai.agent.name", l.agent)
+	switch l.kind {
+	case outcomeLabel:
+		return []attribute.KeyValue{agent, attribute.String("outcome", l.outcome)}
+	case chatLabel:
+		return withError([]attribute.KeyValue{
+			attribute.String("gen_ai.operation.name", "chat"),
+			attribute.String("gen_ai.provider.name", l.provider),
+			attribute.String("gen_ai.request.model", l.name),
+		}, l.outcome)
+	case toolLabel:
+		return withError([]attribute.KeyValue{attribute.String("gen_ai.tool.name", l.name), agent}, l.outcome)
+	}
+	return []attribute.KeyValue{agent}
 }
 
 func newAppMetrics(m metric.Meter) (appMetrics, error) {
@@ -66,9 +91,7 @@ func (t *Telemetry) retried(what string) func(ctx context.Context) {
 }
 
 func (t *Telemetry) duplicate(ctx context.Context, agent string) {
-	t.metrics.duplicates.Add(ctx, 1, t.metrics.option(label{kind: "turn", agent: agent}, func() []attribute.KeyValue {
-		return []attribute.KeyValue{attribute.String("gen_ai.agent.name", agent)}
-	}))
+	t.metrics.duplicates.Add(ctx, 1, t.metrics.option(label{kind: turnLabel, agent: agent}))
 }
 
 func (t *Telemetry) turnEnded(ctx context.Context, a *fact.Accepted, end *fact.Ended, err error) {
@@ -76,30 +99,19 @@ func (t *Telemetry) turnEnded(ctx context.Context, a *fact.Accepted, end *fact.E
 	switch {
 	case end != nil:
 		outcome = end.Status
-		t.metrics.turnTime.Record(ctx, end.Duration.Seconds(), t.metrics.option(label{kind: "turn", agent: a.AgentName}, func() []attribute.KeyValue {
-			return []attribute.KeyValue{attribute.String("gen_ai.agent.name", a.AgentName)}
-		}))
+		t.metrics.turnTime.Record(ctx, end.Duration.Seconds(), t.metrics.option(label{kind: turnLabel, agent: a.AgentName}))
 	case err == nil:
 		return
 	}
-	t.metrics.turns.Add(ctx, 1, t.metrics.option(label{kind: "turns", agent: a.AgentName, outcome: outcome}, func() []attribute.KeyValue {
-		return []attribute.KeyValue{attribute.String("gen_ai.agent.name", a.AgentName), attribute.String("outcome", outcome)}
-	}))
+	t.metrics.turns.Add(ctx, 1, t.metrics.option(label{kind: outcomeLabel, agent: a.AgentName, outcome: outcome}))
 }
 
 func (t *Telemetry) chatEnded(ctx context.Context, req *fact.Request, resp *fact.Response, took time.Duration, err error) {
-	l := label{kind: "chat", name: req.Spec.Model, provider: req.Spec.Provider}
+	l := label{kind: chatLabel, name: req.Spec.Model, provider: req.Spec.Provider}
 	if err != nil {
 		l.outcome = errorType(err)
 	}
-	o := t.metrics.option(l, func() []attribute.KeyValue {
-		attrs := []attribute.KeyValue{
-			attribute.String("gen_ai.operation.name", "chat"),
-			attribute.String("gen_ai.provider.name", l.provider),
-			attribute.String("gen_ai.request.model", l.name),
-		}
-		return withError(attrs, l.outcome)
-	})
+	o := t.metrics.option(l)
 	t.metrics.chatTime.Record(ctx, took.Seconds(), o)
 	if err != nil {
 		return
@@ -113,16 +125,14 @@ func (t *Telemetry) chatEnded(ctx context.Context, req *fact.Request, resp *fact
 }
 
 func (t *Telemetry) toolEnded(ctx context.Context, call *fact.Call, inv fact.Invocation, res *fact.Result, took time.Duration, err error) {
-	l := label{kind: "tool", agent: inv.Agent, name: call.Tool.Name}
+	l := label{kind: toolLabel, agent: inv.Agent, name: call.Tool.Name}
 	switch {
 	case err != nil:
 		l.outcome = errorType(err)
 	case !res.OK():
 		l.outcome = string(res.Code)
 	}
-	t.metrics.toolTime.Record(ctx, took.Seconds(), t.metrics.option(l, func() []attribute.KeyValue {
-		return withError([]attribute.KeyValue{attribute.String("gen_ai.tool.name", l.name), attribute.String("gen_ai.agent.name", l.agent)}, l.outcome)
-	}))
+	t.metrics.toolTime.Record(ctx, took.Seconds(), t.metrics.option(l))
 }
 
 func withError(attrs []attribute.KeyValue, kind string) []attribute.KeyValue {

@@ -219,8 +219,8 @@ func (s *Store) record(in *Input, agent agentBody, a *fact.Accepted) (*Journal, 
 		j.mu.cancelled = true
 		j.frames = []fact.Frame{{Fact: a}, {Fact: cancelled}}
 	}
-	s.state.NewLog(journalKey(a.TurnID))
-	j.first = &statestore.Effect{Offset: statestore.NoOffset}
+	s.state.NewLog(j.log)
+	j.first = newEffect()
 	if err := j.add(j.first, facts...); err != nil {
 		return nil, err
 	}

@@ -24,8 +24,9 @@ type Journal struct {
 	// stamp is the latest time that is known of the turn before its end; what expires counts from there at least.
 	stamp time.Time
 	past  []pastTurn
-	// key is the Kafka key of the turn's events.
+	// key is the Kafka key of the turn's events, log the state key of its journal.
 	key []byte
+	log string
 	// thrift is how much the journal does without, after the broker has refused more.
 	thrift Thrift
 	// first is the effect that accepts the turn; nil when that was committed before.
@@ -55,7 +56,7 @@ type Journal struct {
 }
 
 func newJournal(s *Store, a *fact.Accepted, agent *fact.Agent) *Journal {
-	j := &Journal{store: s, accepted: a, agent: agent, key: []byte(a.SessionID), stamp: a.At}
+	j := &Journal{store: s, accepted: a, agent: agent, key: []byte(a.SessionID), log: journalKey(a.TurnID), stamp: a.At}
 	j.SetTrace(a.Trace, a.TraceState)
 	return j
 }
@@ -139,20 +140,34 @@ func (j *Journal) Close() {
 
 // Add records facts as one effect, which rides with the next commit.
 func (j *Journal) Add(facts ...fact.Fact) error {
-	return j.add(&statestore.Effect{Offset: statestore.NoOffset}, facts...)
+	return j.add(newEffect(), facts...)
+}
+
+// newEffect makes an effect that completes no input, with room for what most facts become: one mutation and one event.
+func newEffect() *statestore.Effect {
+	e := &struct {
+		statestore.Effect
+
+		mutations [1]statestore.Mutation
+		outputs   [1]statestore.Output
+	}{}
+	e.Mutations, e.Outputs, e.Offset = e.mutations[:0], e.outputs[:0], statestore.NoOffset
+	return &e.Effect
 }
 
 // AddThen records facts as one effect, which somebody waits for. Unless it returns an error, settled is called once: with nil when
 // the facts are committed, or with what says that the partition is gone. It must return at once and not call the journal.
 func (j *Journal) AddThen(settled func(error), facts ...fact.Fact) error {
-	return j.add(&statestore.Effect{Offset: statestore.NoOffset, Urgent: true, Settled: settled}, facts...)
+	e := newEffect()
+	e.Urgent, e.Settled = true, settled
+	return j.add(e, facts...)
 }
 
 // Commit records facts as one effect and returns when it is committed. It returns the cause of ctx when that ends first; the
 // facts are recorded all the same.
 func (j *Journal) Commit(ctx context.Context, facts ...fact.Fact) error {
 	done := make(chan error, 1)
-	if err := j.add(&statestore.Effect{Offset: statestore.NoOffset, Urgent: true, Settled: func(err error) { done <- err }}, facts...); err != nil {
+	if err := j.AddThen(func(err error) { done <- err }, facts...); err != nil {
 		return err
 	}
 	select {
@@ -229,7 +244,7 @@ func (j *Journal) record(e *statestore.Effect, f fact.Fact, seq int64) error {
 	if len(frame)+stampSize > j.store.codec.cfg.RecordBytes { // The session's history takes it under a stamp.
 		return tooLarge("a fact of the turn", len(frame), j.store.codec.cfg.RecordBytes)
 	}
-	e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpAppend, Key: journalKey(j.accepted.TurnID), Value: frame})
+	e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpAppend, Key: j.log, Value: frame})
 	j.keep(f, frame)
 	return nil
 }
@@ -256,7 +271,7 @@ func (j *Journal) endOf(e *statestore.Effect, ended *fact.Ended) error {
 	}
 	id := j.accepted.TurnID
 	e.Mutations = append(e.Mutations,
-		statestore.Mutation{Op: statestore.OpDrop, Key: journalKey(id)},
+		statestore.Mutation{Op: statestore.OpDrop, Key: j.log},
 		statestore.Mutation{Op: statestore.OpSet, Key: turnKey(id), Value: rec},
 	)
 	if key := cancelKey(id, j.accepted.SessionID); j.store.overtaken(key) {

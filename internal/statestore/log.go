@@ -1,9 +1,6 @@
 package statestore
 
-import (
-	"bytes"
-	"fmt"
-)
+import "fmt"
 
 // logState is what a partition knows of one log while it is in use: how many records of it Pebble holds, and the chunks that
 // are not committed yet.
@@ -127,19 +124,17 @@ func (p *Partition) ensureLog(key string) error {
 // bounds what it appends at once.
 func joinChunks(chunks [][]byte, limit int) [][]byte {
 	var out [][]byte
-	var cur bytes.Buffer
-	for _, c := range chunks {
-		if cur.Len() > 0 && cur.Len()+len(c) > limit {
-			out = append(out, bytes.Clone(cur.Bytes()))
-			cur.Reset()
+	for len(chunks) > 0 {
+		n, size := 1, 1+len(chunks[0])
+		for n < len(chunks) && size+len(chunks[n]) <= limit {
+			size += len(chunks[n])
+			n++
 		}
-		if cur.Len() == 0 {
-			cur.WriteByte(Format)
+		record := append(make([]byte, 0, size), Format)
+		for _, c := range chunks[:n] {
+			record = append(record, c...)
 		}
-		cur.Write(c)
-	}
-	if cur.Len() > 0 {
-		out = append(out, bytes.Clone(cur.Bytes()))
+		out, chunks = append(out, record), chunks[n:]
 	}
 	return out
 }

@@ -85,22 +85,23 @@ func (r *run) nextWave(p *plan) error {
 
 // beginFacts start the calls of a wave: those that are new with a tool:start, those that had theirs without.
 func (r *run) beginFacts(wave []*callState) []fact.Fact {
-	fresh := &fact.Began{At: r.now(), Worker: r.loop.cfg.Worker}
-	again := &fact.Began{At: fresh.At, Worker: fresh.Worker, Again: true}
+	var fresh, again []fact.Call
 	for _, c := range wave {
 		switch {
 		case c.inDoubt: // It runs again under its key; nothing new to say.
 		case c.started:
-			again.Calls = append(again.Calls, *c.call)
+			again = append(again, *c.call)
 		default:
-			fresh.Calls = append(fresh.Calls, *c.call)
+			fresh = append(fresh, *c.call)
 		}
 	}
 	var facts []fact.Fact
-	for _, f := range []*fact.Began{fresh, again} {
-		if len(f.Calls) > 0 {
-			facts = append(facts, f)
-		}
+	at, worker := r.now(), r.loop.cfg.Worker
+	if len(fresh) > 0 {
+		facts = append(facts, &fact.Began{Calls: fresh, At: at, Worker: worker})
+	}
+	if len(again) > 0 {
+		facts = append(facts, &fact.Began{Calls: again, At: at, Worker: worker, Again: true})
 	}
 	return facts
 }
@@ -223,7 +224,8 @@ func (r *run) read(ctx context.Context, c *callState) error {
 	if err := r.mayBegin(ctx); err != nil {
 		return err
 	}
-	if err := r.start(ctx, []*callState{c}, r.beginFacts([]*callState{c})); err != nil {
+	wave := []*callState{c}
+	if err := r.start(ctx, wave, r.beginFacts(wave)); err != nil {
 		return err
 	}
 	return r.execute(ctx, c)
