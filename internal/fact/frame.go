@@ -2,11 +2,9 @@ package fact
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"sync"
 
@@ -82,37 +80,20 @@ func (c *Codec) AppendFrame(dst []byte, f Frame) ([]byte, error) {
 	}
 	defer c.buffers.Put(body)
 	body.Reset()
-	if err := c.enc.MarshalToBuffer(f.Fact, body); err != nil {
+	if b, ok := appendFact(body.AvailableBuffer(), f.Fact); ok {
+		body.Write(b)
+	} else if err := c.enc.MarshalToBuffer(f.Fact, body); err != nil {
 		return nil, fmt.Errorf("encode a fact: %w", err)
 	}
 	// The frame is written by hand: encoding it around the body would copy the body once more.
-	dst = append(slices.Grow(dst, body.Len()+frameHead), cborArray|3)
-	dst = appendUint(dst, uint64(k))
-	dst = appendUint(dst, uint64(f.Seq))
+	dst = appendHead(slices.Grow(dst, body.Len()+frameHead), cborArray, 3)
+	dst = appendHead(dst, cborUint, uint64(k))
+	dst = appendHead(dst, cborUint, uint64(f.Seq))
 	return append(dst, body.Bytes()...), nil
 }
 
-const (
-	// cborArray is the major type of an array, to be joined with its length.
-	cborArray = 0x80
-	// frameHead is the most that stands before the body of a frame.
-	frameHead = 1 + 2 + 9
-)
-
-// appendUint appends an unsigned CBOR integer in its shortest form.
-func appendUint(dst []byte, n uint64) []byte {
-	switch {
-	case n < 24:
-		return append(dst, byte(n))
-	case n <= math.MaxUint8:
-		return append(dst, 24, byte(n))
-	case n <= math.MaxUint16:
-		return binary.BigEndian.AppendUint16(append(dst, 25), uint16(n))
-	case n <= math.MaxUint32:
-		return binary.BigEndian.AppendUint32(append(dst, 26), uint32(n))
-	}
-	return binary.BigEndian.AppendUint64(append(dst, 27), n)
-}
+// frameHead is the most that stands before the body of a frame.
+const frameHead = 1 + 2 + 9
 
 // Frames decodes a sequence of frames.
 func (c *Codec) Frames(b []byte) ([]Frame, error) {
