@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lathe-run/lathe/internal/fact"
+	"github.com/lathe-run/lathe/internal/spare"
 	"github.com/lathe-run/lathe/schemas"
 )
 
@@ -121,8 +122,9 @@ func (m *model) once(ctx context.Context, try send, n int) (*fact.Response, erro
 	if m.cfg.Timeout <= 0 {
 		return try(ctx, n)
 	}
-	bounded, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
-	defer cancel()
+	bounded := &spare.Timeout{}
+	bounded.Set(ctx, m.cfg.Timeout, context.DeadlineExceeded)
+	defer bounded.Cancel()
 	resp, err := try(bounded, n)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return nil, &schemas.Error{

@@ -1,5 +1,7 @@
-// Package spare runs short tasks on goroutines that are used again. A new goroutine starts with a small stack, which is copied
-// each time that it grows; one that has run a task before has the stack that such tasks need.
+// Package spare has what costs little for work that is over in a moment.
+//
+// Goroutines run short tasks and are used again: a new goroutine starts with a small stack, which is copied each time that it grows;
+// one that has run a task before has the stack that such tasks need. A Timeout is a context that is made when somebody asks for it.
 package spare
 
 import "sync"

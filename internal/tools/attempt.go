@@ -9,6 +9,9 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
+	"time"
+
+	"github.com/lathe-run/lathe/internal/spare"
 )
 
 // reply is what one attempt gave.
@@ -29,23 +32,24 @@ func (x *execution) attempt(ctx context.Context) (reply, error) {
 		return reply{}, x.notBegun(ErrClosed)
 	}
 	x.attempts++
-	limited, cancel := context.WithTimeoutCause(ctx, x.tool.timeout, errTimeout)
-	defer cancel()
-	a := &attempt{
-		x:       x,
-		context: Context{Context: limited, runtime: x.runtime, call: &x.call, inv: &x.inv, key: x.key, attempt: x.attempts},
-		done:    make(chan reply, 1),
-	}
-	x.runtime.goroutines.Go(func() { a.run(limited) })
+	a := &attempt{x: x, done: make(chan reply, 1)}
+	a.limited.Set(ctx, x.tool.timeout, errTimeout)
+	defer a.limited.Cancel()
+	a.context = Context{Context: &a.limited, runtime: x.runtime, call: &x.call, inv: &x.inv, key: x.key, attempt: x.attempts}
+	x.runtime.goroutines.Go(a.run)
+	timer := time.NewTimer(x.tool.timeout)
+	defer timer.Stop()
 	select {
 	case r := <-a.done:
-		return a.judge(limited, r), nil
-	case <-limited.Done():
+		return a.judge(r), nil
+	case <-timer.C:
+		<-a.limited.Done() // So that the tool sees its time over, and not a cancel.
+	case <-ctx.Done():
 	}
 	// Both may be ready; an answer that is here counts.
 	select {
 	case r := <-a.done:
-		return a.judge(limited, r), nil
+		return a.judge(r), nil
 	default:
 	}
 	a.given.Store(true)
@@ -66,6 +70,7 @@ func (x *execution) notBegun(err error) error {
 // attempt is one run of a tool's code. The goroutine of run writes done once; a reply that nobody waits for stays there.
 type attempt struct {
 	x       *execution
+	limited spare.Timeout
 	context Context
 	done    chan reply
 	// given is set when nobody waits any more.
@@ -73,8 +78,8 @@ type attempt struct {
 }
 
 // judge calls an error of a tool whose time is up what it is, unless the tool knows more.
-func (a *attempt) judge(limited context.Context, r reply) reply {
-	if r.err == nil || !errors.Is(context.Cause(limited), errTimeout) {
+func (a *attempt) judge(r reply) reply {
+	if r.err == nil || !errors.Is(context.Cause(&a.limited), errTimeout) {
 		return r
 	}
 	if f := classify(r.err); f.clean || !f.again {
@@ -83,7 +88,7 @@ func (a *attempt) judge(limited context.Context, r reply) reply {
 	return reply{err: fmt.Errorf("%w: %w", errTimeout, r.err)}
 }
 
-func (a *attempt) run(ctx context.Context) {
+func (a *attempt) run() {
 	r := reply{err: &panicError{value: "the tool ended its goroutine"}}
 	defer a.x.runtime.calls.leave()
 	defer func() {
@@ -92,7 +97,7 @@ func (a *attempt) run(ctx context.Context) {
 		}
 		if a.given.Load() {
 			logger := a.context.Logger()
-			logger.WarnContext(ctx, "tool answered too late, its answer is thrown away", slog.Int("attempt", a.context.attempt))
+			logger.WarnContext(&a.context, "tool answered too late, its answer is thrown away", slog.Int("attempt", a.context.attempt))
 		}
 		a.done <- r
 	}()

@@ -231,25 +231,30 @@ func TestExecute_TimesOut(t *testing.T) {
 
 func TestJudge_CallsAnErrorAfterTheTimeATimeoutUnlessTheToolKnowsMore(t *testing.T) {
 	t.Parallel()
-	late, cancel := context.WithTimeoutCause(t.Context(), 0, errTimeout)
-	defer cancel()
+	const inTime, late = time.Hour, 0
+	judge := func(after time.Duration, r reply) reply {
+		a := &attempt{}
+		a.limited.Set(t.Context(), after, errTimeout)
+		defer a.limited.Cancel()
+		return a.judge(r)
+	}
 	for _, tc := range []struct {
-		name string
-		ctx  context.Context
-		err  error
-		want schemas.Code
+		name  string
+		after time.Duration
+		err   error
+		want  schemas.Code
 	}{
-		{"in time", t.Context(), errSecret, schemas.CodeToolError},
+		{"in time", inTime, errSecret, schemas.CodeToolError},
 		{"late", late, context.DeadlineExceeded, schemas.CodeTimeout},
 		{"late, nothing happened", late, NotExecuted(errSecret), schemas.CodeNotExecuted},
 		{"late, fatal", late, Fatal(errSecret), schemas.CodeToolFatal},
 		{"late, a panic", late, &panicError{value: "x"}, schemas.CodeToolPanic},
 	} {
-		if got := classify((&attempt{}).judge(tc.ctx, reply{err: tc.err}).err).code; got != tc.want {
+		if got := classify(judge(tc.after, reply{err: tc.err}).err).code; got != tc.want {
 			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
 		}
 	}
-	if r := (&attempt{}).judge(late, reply{raw: []byte("1")}); r.err != nil {
+	if r := judge(late, reply{raw: []byte("1")}); r.err != nil {
 		t.Errorf("an answer that is here became %v", r.err)
 	}
 }
