@@ -127,6 +127,7 @@ func appendFact(dst []byte, f Fact) ([]byte, bool) {
 		return f.appendTo(dst), true
 	case *Finished:
 		return f.appendTo(dst), true
+	case *Accepted, *NotBegun, *Cancelled, *Ended, *Restarted:
 	}
 	return dst, false
 }
@@ -230,7 +231,7 @@ func (r Ref) appendTo(dst []byte) []byte {
 	return m.b
 }
 
-func (t *Tool) appendTo(dst []byte) []byte {
+func (t Tool) appendTo(dst []byte) []byte {
 	m := openMap(dst)
 	m.text(1, t.Name)
 	m.text(2, t.Version)

@@ -125,7 +125,7 @@ func (m *model) once(ctx context.Context, try send, n int) (*fact.Response, erro
 	bounded := &spare.Timeout{}
 	bounded.Set(ctx, m.cfg.Timeout, context.DeadlineExceeded)
 	defer bounded.Cancel()
-	resp, err := try(bounded, n)
+	resp, err := try(bounded, n) //nolint:contextcheck // It comes of ctx.
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return nil, &schemas.Error{
 			Class: schemas.ClassRetryable, Code: schemas.CodeModelUnavailable,

@@ -16,7 +16,7 @@ type Timeout struct {
 
 	mu struct {
 		sync.Mutex
-		made   context.Context
+		made   context.Context //nolint:containedctx // As above.
 		cancel context.CancelFunc
 		over   bool
 	}
@@ -41,7 +41,7 @@ func (t *Timeout) real() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.made == nil {
-		t.mu.made, t.mu.cancel = context.WithDeadlineCause(t.parent, t.at, t.cause)
+		t.mu.made, t.mu.cancel = context.WithDeadlineCause(t.parent, t.at, t.cause) //nolint:fatcontext // It is made once.
 		if t.mu.over {
 			t.mu.cancel()
 		}

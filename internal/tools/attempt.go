@@ -41,7 +41,7 @@ func (x *execution) attempt(ctx context.Context) (reply, error) {
 	defer timer.Stop()
 	select {
 	case r := <-a.done:
-		return a.judge(r), nil
+		return a.judge(r), nil //nolint:contextcheck // The attempt has it.
 	case <-timer.C:
 		<-a.limited.Done() // So that the tool sees its time over, and not a cancel.
 	case <-ctx.Done():
@@ -49,7 +49,7 @@ func (x *execution) attempt(ctx context.Context) (reply, error) {
 	// Both may be ready; an answer that is here counts.
 	select {
 	case r := <-a.done:
-		return a.judge(r), nil
+		return a.judge(r), nil //nolint:contextcheck // The attempt has it.
 	default:
 	}
 	a.given.Store(true)

@@ -146,9 +146,10 @@ func TestExecute_EachAttemptGetsTheArgumentsAsTheyCame(t *testing.T) {
 	t.Parallel()
 	r, _ := newRuntime(t, Deps{})
 	var got []string
-	b := bindAll(t, r, AgentBinding{}, Define("tool", func(_ *Context, in struct {
+	type args struct {
 		IDs []string `json:"ids"`
-	}) (string, error) {
+	}
+	b := bindAll(t, r, AgentBinding{}, Define("tool", func(_ *Context, in args) (string, error) {
 		got = append(got, in.IDs[0])
 		in.IDs[0] = "changed"
 		return "", errSecret

@@ -3,6 +3,7 @@ package tools
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -17,17 +18,15 @@ func TestShape_AgreesWithTheValidator(t *testing.T) {
 		`{"type":"string"}`, `{"type":"integer"}`, `{"type":"number"}`, `{"type":"boolean"}`, `{"type":"null"}`, `{}`,
 	}
 	values := []string{`"s"`, `1`, `1.5`, `-3`, `true`, `null`, `{}`, `[]`, `[1]`, `["s"]`, `[[]]`, `[[null]]`, `[[1]]`}
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // A test.
+	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2_000 {
-		object := ""
+		var members []string
 		for _, name := range []string{"a", "b", "list", "o", "x", "other"} {
 			if rng.IntN(3) == 0 {
-				object += fmt.Sprintf(`,%q:%s`, name, values[rng.IntN(len(values))])
+				members = append(members, fmt.Sprintf(`%q:%s`, name, values[rng.IntN(len(values))]))
 			}
 		}
-		if object != "" {
-			values = append(values, "{"+object[1:]+"}")
-		}
+		values = append(values, "{"+strings.Join(members, ",")+"}")
 	}
 	accepted := 0
 	for _, raw := range schemas {
