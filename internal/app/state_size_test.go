@@ -109,15 +109,19 @@ func (s *stateSize) of(kind string) int {
 	return n
 }
 
-// folderSize is the size of tables; Pebble keeps its log's files for reuse, whatever is in them.
+// folderSize is the size of tables and of the files of their long values; Pebble keeps its log's files for reuse, whatever is in them.
 func folderSize(b *testing.B, dir string) int {
 	b.Helper()
+	n := 0
 	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	n := 0
-	for _, table := range tables {
+	values, err := filepath.Glob(filepath.Join(dir, "*.blob"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, table := range append(tables, values...) {
 		info, err := os.Stat(table)
 		if err != nil {
 			b.Fatal(err)
