@@ -12,9 +12,9 @@ import (
 	"github.com/gowebpki/jcs"
 )
 
-// jsonObject appends the members of one JSON object, in the order they are given, and of those inside it. encoding/json reflects on each event and
-// compacts each RawMessage again; at twelve events a turn that was the larger part of the worker's CPU. What this writes is
-// byte for byte what encoding/json writes without HTML escaping, except for times: a test holds the two together.
+// jsonObject appends the members of one JSON object, in the order they are given, and of those inside it. encoding/json
+// reflects on each event and compacts each RawMessage again; at twelve events a turn that was the larger part of the
+// worker's CPU. What this writes is byte for byte what encoding/json writes without HTML escaping, except for times: a test holds the two together.
 type jsonObject struct {
 	b []byte
 	// err is the first fault; the bytes are of no use then.

@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -170,10 +171,12 @@ type Settlement struct {
 // be later, and side by side with whatever happens to the partition.
 type Waiting []func(error)
 
-// Tell tells all of them.
+// Tell tells all of them, and lets others run after each: hundreds may wait, and if all of them could run at once, whoever is in a hurry
+// would queue behind their work.
 func (w Waiting) Tell() {
 	for _, settled := range w {
 		settled(nil)
+		runtime.Gosched()
 	}
 }
 
@@ -198,11 +201,7 @@ func (s *Store) Commit(settlements []Settlement) (Waiting, error) {
 	}
 	var waiting Waiting
 	for _, st := range settlements {
-		for _, e := range st.Batch.p.settled(st.Batch) {
-			if e.Settled != nil {
-				waiting = append(waiting, e.Settled)
-			}
-		}
+		waiting = append(waiting, st.Batch.p.settled(st.Batch)...)
 	}
 	return waiting, nil
 }
@@ -225,15 +224,14 @@ func (p *Partition) isGone() bool {
 	return p.mu.gone
 }
 
-// settled takes the batch's effects out of queue and overlay, and returns them.
-func (p *Partition) settled(b *Batch) []*Effect {
+// settled takes the batch's effects out of queue and overlay, and returns who waits for them.
+func (p *Partition) settled(b *Batch) (waiting Waiting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.gone {
 		return nil
 	}
-	done := slices.Clone(p.mu.queue[:b.Effects])
-	clear(p.mu.queue[:b.Effects])
+	done := p.mu.queue[:b.Effects]
 	p.mu.queue = p.mu.queue[b.Effects:]
 	p.mu.base += uint64(b.Effects) //nolint:gosec // Counts are not negative.
 	for _, e := range done {
@@ -241,8 +239,12 @@ func (p *Partition) settled(b *Batch) []*Effect {
 		for i := range e.Mutations {
 			p.settleMutationLocked(&e.Mutations[i], b)
 		}
+		if e.Settled != nil {
+			waiting = append(waiting, e.Settled)
+		}
 	}
-	return done
+	clear(done)
+	return waiting
 }
 
 func (p *Partition) settleMutationLocked(m *Mutation, b *Batch) {

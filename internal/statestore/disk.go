@@ -220,28 +220,23 @@ func (f *diskFile) Stat() (vfs.FileInfo, error) {
 	return f.File.Stat() //nolint:wrapcheck // Pebble knows the errors of a file system.
 }
 
-// Sync implements vfs.File.
-func (f *diskFile) Sync() error {
+// flushed does what op does, once what was gathered is written.
+func (f *diskFile) flushed(op func() error) error {
 	if err := f.flush(); err != nil {
 		return err
 	}
-	return f.disk.insist(f.File.Sync)
+	return f.disk.insist(op)
 }
 
+// Sync implements vfs.File.
+func (f *diskFile) Sync() error { return f.flushed(f.File.Sync) }
+
 // SyncData implements vfs.File.
-func (f *diskFile) SyncData() error {
-	if err := f.flush(); err != nil {
-		return err
-	}
-	return f.disk.insist(f.File.SyncData)
-}
+func (f *diskFile) SyncData() error { return f.flushed(f.File.SyncData) }
 
 // SyncTo implements vfs.File.
 func (f *diskFile) SyncTo(length int64) (full bool, err error) {
-	if err := f.flush(); err != nil {
-		return false, err
-	}
-	err = f.disk.insist(func() (err error) {
+	err = f.flushed(func() (err error) {
 		full, err = f.File.SyncTo(length)
 		return err
 	})

@@ -24,29 +24,17 @@ func filled(t *testing.T) *vfs.MemFS {
 // filledAndFlushed is the same with a table for each so many keys.
 func filledAndFlushed(t *testing.T, each int) *vfs.MemFS {
 	t.Helper()
-	fs := vfs.NewMem()
-	s, err := Open(Config{Dir: "state", FS: fs})
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
-	for i := range 100 {
-		if err := s.Restore(1, []Record{{Key: fmt.Sprint("k", i), Value: stored("v")}}, position(int64(i))); err != nil {
-			t.Fatalf("Restore: %v", err)
-		}
-		if i%each == each-1 && i < 99 {
-			if err := s.db.Flush(); err != nil {
-				t.Fatalf("Flush: %v", err)
-			}
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
-	return fs
+	return filledWith(t, "v", func(keys int) bool { return keys%each == 0 && keys < 100 })
 }
 
-// inOneTable is the state of a store with long values, all in one table and the file of its values: nothing is left to compact.
+// inOneTable is the same with long values, all in one table and the file of its values: nothing is left to compact.
 func inOneTable(t *testing.T) *vfs.MemFS {
+	t.Helper()
+	return filledWith(t, strings.Repeat("v", 2*separateFrom), func(keys int) bool { return keys == 100 })
+}
+
+// filledWith is the same with a value of choice, flushed after those numbers of keys.
+func filledWith(t *testing.T, value string, flush func(keys int) bool) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
 	s, err := Open(Config{Dir: "state", FS: fs})
@@ -54,12 +42,14 @@ func inOneTable(t *testing.T) *vfs.MemFS {
 		t.Fatalf("Open: %v", err)
 	}
 	for i := range 100 {
-		if err := s.Restore(1, []Record{{Key: fmt.Sprint("k", i), Value: stored(strings.Repeat("v", 2*separateFrom))}}, position(int64(i))); err != nil {
+		if err := s.Restore(1, []Record{{Key: fmt.Sprint("k", i), Value: stored(value)}}, position(int64(i))); err != nil {
 			t.Fatalf("Restore: %v", err)
 		}
-	}
-	if err := s.db.Flush(); err != nil {
-		t.Fatalf("Flush: %v", err)
+		if flush(i + 1) {
+			if err := s.db.Flush(); err != nil {
+				t.Fatalf("Flush: %v", err)
+			}
+		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: %v", err)

@@ -70,7 +70,7 @@ func (s *Store) Position(partition int32) (Position, bool, error) {
 		return Position{}, false, fmt.Errorf("read position of partition %d: %w", partition, s.fault.read(err))
 	}
 	p, err := decodePosition(v, s.cfg.Formats.Newest)
-	if err := errors.Join(err, closer.Close()); err != nil {
+	if err := errors.Join(err, s.fault.read(closer.Close())); err != nil {
 		return Position{}, false, fmt.Errorf("read position of partition %d: %w", partition, err)
 	}
 	return p, true, nil
