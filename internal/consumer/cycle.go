@@ -282,7 +282,7 @@ func (c *committer) records(shares []*share) []*kgo.Record {
 		}
 	}
 	b := recordBuilder{
-		w: c.w, records: make([]kgo.Record, 0, n), keys: make([]byte, 0, keys), headers: make([]kgo.RecordHeader, 0, headers),
+		w: c.w, at: time.Now(), records: make([]kgo.Record, 0, n), keys: make([]byte, 0, keys), headers: make([]kgo.RecordHeader, 0, headers),
 	}
 	for _, s := range shares {
 		for i := range s.batch.Records {
@@ -302,7 +302,9 @@ func (c *committer) records(shares []*share) []*kgo.Record {
 }
 
 type recordBuilder struct {
-	w       *Worker
+	w *Worker
+	// at is when the cycle was made: the client would look at the clock for each record.
+	at      time.Time
 	records []kgo.Record
 	keys    []byte
 	headers []kgo.RecordHeader
@@ -312,7 +314,7 @@ func (b *recordBuilder) changelog(partition int32, r *statestore.Record) {
 	from := len(b.keys)
 	b.keys = append(b.keys, r.Key...)
 	b.records = append(b.records, kgo.Record{
-		Topic: b.w.cfg.Changelog.Name, Partition: partition, Key: b.keys[from:len(b.keys):len(b.keys)], Value: r.Value,
+		Topic: b.w.cfg.Changelog.Name, Partition: partition, Key: b.keys[from:len(b.keys):len(b.keys)], Value: r.Value, Timestamp: b.at,
 	})
 }
 
@@ -328,7 +330,7 @@ func (b *recordBuilder) output(partition int32, o *statestore.Output) {
 		to = partition % count
 	}
 	b.records = append(b.records, kgo.Record{
-		Topic: o.Topic, Partition: to, Key: o.Key, Value: o.Value, Headers: b.headers[from:len(b.headers):len(b.headers)],
+		Topic: o.Topic, Partition: to, Key: o.Key, Value: o.Value, Headers: b.headers[from:len(b.headers):len(b.headers)], Timestamp: b.at,
 	})
 }
 

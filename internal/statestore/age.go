@@ -139,7 +139,13 @@ func (p *Partition) NextNote(class byte, before time.Time, after Note) (n Note, 
 // putNotes applies what effects did to notes.
 func putNotes(b *pebble.Batch, done []Mutation) error {
 	for _, m := range done {
-		if err := putRecord(b, []byte(m.Key), m.Value); err != nil {
+		var err error
+		if m.Value == nil {
+			err = b.Delete([]byte(m.Key), nil)
+		} else {
+			err = b.Set([]byte(m.Key), m.Value, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}

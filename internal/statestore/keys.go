@@ -3,7 +3,6 @@ package statestore
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -20,11 +19,19 @@ const (
 )
 
 func stateKey(partition int32, key string) []byte {
-	b := make([]byte, 0, 5+len(key))
-	b = binary.BigEndian.AppendUint32(b, uint32(partition)) //nolint:gosec // Partition numbers are not negative.
-	b = append(b, spaceState)
-	return append(b, key...)
+	b := make([]byte, stateKeySize(key))
+	putStateKey(b, partition, key)
+	return b
 }
+
+// putStateKey writes a Pebble key of stateKeySize bytes in place.
+func putStateKey(b []byte, partition int32, key string) {
+	binary.BigEndian.PutUint32(b, uint32(partition)) //nolint:gosec // Partition numbers are not negative.
+	b[4] = spaceState
+	copy(b[5:], key)
+}
+
+func stateKeySize(key string) int { return 5 + len(key) }
 
 func positionKey(partition int32) []byte {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 5), uint32(partition)) //nolint:gosec // Partition numbers are not negative.
@@ -51,7 +58,13 @@ func prefixEnd(prefix []byte) []byte {
 
 // logRecordKey is the key of record n of a log: fixed width, so that they sort in order.
 func logRecordKey(log string, n int) string {
-	return fmt.Sprintf("%s/%08x", log, n)
+	const digits = "0123456789abcdef"
+	b := append(make([]byte, 0, len(log)+9), log...)
+	b = append(b, '/')
+	for shift := 28; shift >= 0; shift -= 4 {
+		b = append(b, digits[n>>shift&15])
+	}
+	return string(b)
 }
 
 // comparer orders keys by their bytes, and tells Pebble which part of a key groups it with others: up to the first slash. A scan

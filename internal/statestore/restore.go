@@ -38,8 +38,9 @@ func (s *Store) Wipe(partition int32) error {
 // putRecords adds records, the notes that they make, and the position after them to a Pebble batch.
 func (s *Store) putRecords(b *pebble.Batch, partition int32, records []Record, pos Position) error {
 	var aging notes
-	for _, r := range records {
-		if err := putRecord(b, stateKey(partition, r.Key), r.Value); err != nil {
+	for i := range records {
+		r := &records[i]
+		if err := putRecord(b, partition, r); err != nil {
 			return fmt.Errorf("apply a record of partition %d: %w", partition, err)
 		}
 		if r.Value == nil {
@@ -65,9 +66,16 @@ func (s *Store) putRecords(b *pebble.Batch, partition int32, records []Record, p
 	return nil
 }
 
-func putRecord(b *pebble.Batch, key, value []byte) error {
-	if value == nil {
-		return b.Delete(key, nil)
+// putRecord writes key and value where the batch keeps them, so that neither is copied twice.
+func putRecord(b *pebble.Batch, partition int32, r *Record) error {
+	size := stateKeySize(r.Key)
+	var op *pebble.DeferredBatchOp
+	if r.Value == nil {
+		op = b.DeleteDeferred(size)
+	} else {
+		op = b.SetDeferred(size, len(r.Value))
+		copy(op.Value, r.Value)
 	}
-	return b.Set(key, value, nil)
+	putStateKey(op.Key, partition, r.Key)
+	return op.Finish()
 }
