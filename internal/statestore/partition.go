@@ -90,23 +90,38 @@ func (p *Partition) addIf(e *Effect, drops *uint64) error {
 }
 
 func (p *Partition) add(e *Effect, drops *uint64) error {
-	for i := range e.Mutations {
-		if m := &e.Mutations[i]; m.Op == OpAppend || m.Op == OpDrop {
-			if err := p.ensureLog(m.Key); err != nil {
-				return err
-			}
+	for {
+		unknown, err := p.tryAdd(e, drops)
+		if err != nil || unknown == "" {
+			return err
+		}
+		if err := p.ensureLog(unknown); err != nil {
+			return err
 		}
 	}
+}
+
+// tryAdd queues the effect, or gives a log of it that nobody has looked up yet, which is done without the lock.
+func (p *Partition) tryAdd(e *Effect, drops *uint64) (unknown string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.gone {
-		return fmt.Errorf("partition %d: %w", p.id, ErrGone)
+		return "", fmt.Errorf("partition %d: %w", p.id, ErrGone)
 	}
 	if drops != nil && *drops != p.mu.drops {
-		return fmt.Errorf("partition %d: %w", p.id, ErrStale)
+		return "", fmt.Errorf("partition %d: %w", p.id, ErrStale)
+	}
+	for i := range e.Mutations {
+		m := &e.Mutations[i]
+		if m.Op != OpAppend && m.Op != OpDrop {
+			continue
+		}
+		if _, known := p.mu.logs[m.Key]; !known {
+			return m.Key, nil
+		}
 	}
 	p.queueLocked(e)
-	return nil
+	return "", nil
 }
 
 func (p *Partition) queueLocked(e *Effect) {
