@@ -92,11 +92,10 @@ func (s *stateSize) commit(b *testing.B, store *statestore.Store, state *statest
 			delete(s.live, r.Key)
 		}
 	}
-	waiting, err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{ChangelogNext: int64(s.written)}}})
-	if err != nil {
+	batch.Waiting().Tell()
+	if err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{ChangelogNext: int64(s.written)}}}); err != nil {
 		b.Fatal(err)
 	}
-	waiting.Tell()
 }
 
 func (s *stateSize) of(kind string) int {

@@ -48,11 +48,10 @@ func runTraced(t *testing.T, headers []schemas.Header) (tracetest.SpanStubs, []*
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting, err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{At: time.Now()}}})
-	if err != nil {
+	batch.Waiting().Tell()
+	if err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{At: time.Now()}}}); err != nil {
 		t.Fatal(err)
 	}
-	waiting.Tell()
 	state.Detach()
 	if err := store.Close(); err != nil {
 		t.Fatal(err)

@@ -78,9 +78,8 @@ func benchCommit(b *testing.B, store *statestore.Store, state *statestore.Partit
 	if batch == nil {
 		return
 	}
-	waiting, err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{At: time.Now()}}})
-	if err != nil {
+	batch.Waiting().Tell()
+	if err := store.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{At: time.Now()}}}); err != nil {
 		b.Fatal(err)
 	}
-	waiting.Tell()
 }

@@ -334,11 +334,11 @@ func (b *recordBuilder) output(partition int32, o *statestore.Output) {
 	})
 }
 
-// settle applies a committed cycle: the state store first, since that is what wakes the turns that wait, then the bookkeeping of
-// each partition.
+// settle applies a committed cycle. The turns that wait for it go on meanwhile.
 func (c *committer) settle(ctx context.Context, shares []*share, res *txn.Result) error {
 	call(ctx, c.w.deps.Hooks.BeforeSettle)
 	settlements := make([]statestore.Settlement, 0, len(shares))
+	var waiting statestore.Waiting
 	now := c.w.deps.Now()
 	for _, s := range shares {
 		if s.p.is().ended() { // Its next owner, be it us, finds the cycle in the changelog.
@@ -350,12 +350,12 @@ func (c *committer) settle(ctx context.Context, shares []*share, res *txn.Result
 			ChangelogID: c.w.cfg.Changelog.ID, ChangelogNext: s.p.changelogNext, LeaderEpoch: c.w.changelogEpoch(s.p.id),
 			Incarnation: c.w.cfg.Txn.Incarnation, CID: res.CID, At: now,
 		}})
-	}
-	waiting, err := c.w.deps.Store.Commit(settlements)
-	if err != nil {
-		return fmt.Errorf("apply cycle %d: %w", res.CID, err)
+		waiting = append(waiting, s.batch.Waiting()...)
 	}
 	c.waker <- waiting
+	if err := c.w.deps.Store.Commit(settlements); err != nil {
+		return fmt.Errorf("apply cycle %d: %w", res.CID, err)
+	}
 	c.w.dirty.Store(true)
 	for _, s := range shares {
 		s.p.freed()

@@ -148,11 +148,10 @@ func (b *bed) commit() (records []statestore.Record, outputs []*statestore.Outpu
 		return nil, nil
 	}
 	next := statestore.Position{ChangelogNext: int64(len(b.records) + len(batch.Records))}
-	waiting, err := b.state.Commit([]statestore.Settlement{{Batch: batch, Position: next}})
-	if err != nil {
+	batch.Waiting().Tell()
+	if err := b.state.Commit([]statestore.Settlement{{Batch: batch, Position: next}}); err != nil {
 		b.t.Fatalf("Commit: %v", err)
 	}
-	waiting.Tell()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, o := range batch.Outputs {

@@ -211,12 +211,11 @@ func (br *broker) cycles(state *statestore.Store, part *statestore.Partition, fs
 		if dies && fate < 6 {
 			return br.crash(fs)
 		}
-		waiting, err := state.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{ChangelogNext: next}}})
-		if err != nil {
+		batch.Waiting().Tell()
+		if err := state.Commit([]statestore.Settlement{{Batch: batch, Position: statestore.Position{ChangelogNext: next}}}); err != nil {
 			br.t.Errorf("Commit: %v", err)
 			return fs
 		}
-		waiting.Tell()
 		if dies {
 			return br.crash(fs)
 		}

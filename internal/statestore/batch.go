@@ -167,8 +167,8 @@ type Settlement struct {
 	Position Position
 }
 
-// Waiting are those who wait for effects that are committed and applied. Each is to be told, once and without an error; that may
-// be later, and side by side with whatever happens to the partition.
+// Waiting are those who wait for effects that are committed. Each is to be told, once and without an error; that may be later, and
+// side by side with whatever happens to the partition.
 type Waiting []func(error)
 
 // Tell tells all of them, and lets others run after each: hundreds may wait, and if all of them could run at once, whoever is in a hurry
@@ -180,9 +180,27 @@ func (w Waiting) Tell() {
 	}
 }
 
-// Commit applies batches whose transaction was committed, in one Pebble batch, and returns who waits for their effects. Batches of
-// partitions that were detached meanwhile are left out: the changelog has them.
-func (s *Store) Commit(settlements []Settlement) (Waiting, error) {
+// Waiting returns who waits for the batch's effects. It is for the time between the commit of its transaction and Store.Commit: they
+// need not wait until the effects are applied, since until then reads find them in the queue. From here on Detach does not tell them.
+func (b *Batch) Waiting() (waiting Waiting) {
+	p := b.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.gone {
+		return nil
+	}
+	for _, e := range p.mu.queue[:b.Effects] {
+		if e.Settled != nil {
+			waiting = append(waiting, e.Settled)
+			e.Settled = nil
+		}
+	}
+	return waiting
+}
+
+// Commit applies batches whose transaction was committed, in one Pebble batch. Batches of partitions that were detached meanwhile
+// are left out: the changelog has them.
+func (s *Store) Commit(settlements []Settlement) error {
 	b := s.db.NewBatchWithSize(settledBytes(settlements))
 	defer b.Close() //nolint:errcheck // Close of a committed batch has no error to give.
 	for _, st := range settlements {
@@ -190,20 +208,19 @@ func (s *Store) Commit(settlements []Settlement) (Waiting, error) {
 			continue
 		}
 		if err := s.putRecords(b, st.Batch.p.id, st.Batch.Records, st.Position); err != nil {
-			return nil, err
+			return err
 		}
 		if err := putNotes(b, st.Batch.notes); err != nil {
-			return nil, fmt.Errorf("commit to state store: %w", err)
+			return fmt.Errorf("commit to state store: %w", err)
 		}
 	}
 	if err := b.Commit(pebble.NoSync); err != nil {
-		return nil, fmt.Errorf("commit to state store: %w", err)
+		return fmt.Errorf("commit to state store: %w", err)
 	}
-	var waiting Waiting
 	for _, st := range settlements {
-		waiting = append(waiting, st.Batch.p.settled(st.Batch)...)
+		st.Batch.p.settled(st.Batch)
 	}
-	return waiting, nil
+	return nil
 }
 
 // settledBytes is about how large the Pebble batch becomes: growing it step by step would copy it each time.
@@ -224,12 +241,12 @@ func (p *Partition) isGone() bool {
 	return p.mu.gone
 }
 
-// settled takes the batch's effects out of queue and overlay, and returns who waits for them.
-func (p *Partition) settled(b *Batch) (waiting Waiting) {
+// settled takes the batch's effects out of queue and overlay.
+func (p *Partition) settled(b *Batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.gone {
-		return nil
+		return
 	}
 	done := p.mu.queue[:b.Effects]
 	p.mu.queue = p.mu.queue[b.Effects:]
@@ -239,12 +256,8 @@ func (p *Partition) settled(b *Batch) (waiting Waiting) {
 		for i := range e.Mutations {
 			p.settleMutationLocked(&e.Mutations[i], b)
 		}
-		if e.Settled != nil {
-			waiting = append(waiting, e.Settled)
-		}
 	}
 	clear(done)
-	return waiting
 }
 
 func (p *Partition) settleMutationLocked(m *Mutation, b *Batch) {

@@ -157,11 +157,7 @@ func TestCommit_LeavesOutAPartitionThatIsGone(t *testing.T) {
 	add(t, here, &Effect{Mutations: []Mutation{set("a", "1")}, Offset: NoOffset, Settled: told.of("here's")})
 	batches := []Settlement{{Batch: take(t, gone), Position: position(5)}, {Batch: take(t, here), Position: position(6)}}
 	gone.Detach()
-	waiting, err := s.Commit(batches)
-	if err != nil {
-		t.Fatalf("Commit: %v", err)
-	}
-	waiting.Tell()
+	commitCycle(t, s, batches...)
 	if want := []string{"gone's gone", "here's committed"}; !slices.Equal(told.told, want) {
 		t.Errorf("effects were told %q, want %q", told.told, want)
 	}
@@ -172,6 +168,38 @@ func TestCommit_LeavesOutAPartitionThatIsGone(t *testing.T) {
 		t.Errorf("Position(2) = %+v, %t, %v", pos, found, err)
 	}
 	here.Detach()
+}
+
+// Those who wait are told before the effects are applied: what they read then must not depend on it, and the partition may be gone
+// before it is.
+func TestBatch_TellsWhoWaitsOnceAndBeforeTheEffectsAreApplied(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Config{})
+	p := attach(s, 1)
+	var told settlements
+	add(t, p, &Effect{Mutations: []Mutation{set("a", "1"), app("j", "x")}, Offset: NoOffset, Settled: told.of("first")})
+	b := take(t, p)
+	add(t, p, &Effect{Mutations: []Mutation{set("a", "2")}, Offset: NoOffset, Settled: told.of("second")})
+	b.Waiting().Tell()
+	if v, found, err := p.Get("a"); err != nil || !found || string(v) != string(stored("2")) {
+		t.Errorf("Get = %q, %t, %v before the effect is applied", v, found, err)
+	}
+	if log, err := p.Log("j"); err != nil || len(log) != 1 || string(log[0]) != "x" {
+		t.Errorf("Log = %q, %v before the effect is applied", log, err)
+	}
+	if n, _ := p.Pending(); n != 2 {
+		t.Errorf("%d effects are not applied, want both", n)
+	}
+	p.Detach()
+	if err := s.Commit([]Settlement{{Batch: b, Position: position(5)}}); err != nil {
+		t.Fatalf("Commit: %v", err)
+	}
+	if w := b.Waiting(); len(w) != 0 {
+		t.Errorf("%d wait for a batch of a partition that is gone", len(w))
+	}
+	if want := []string{"first committed", "second gone"}; !slices.Equal(told.told, want) {
+		t.Errorf("effects were told %q, want %q", told.told, want)
+	}
 }
 
 func TestBatch_SetAddsARecordOfTheCycleItself(t *testing.T) {

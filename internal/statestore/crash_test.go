@@ -70,11 +70,7 @@ func run(t *testing.T, s *Store, rnd *rand.Rand, h history) (synced int64) {
 			h.record(p.ID(), cycle, b.Records)
 			cycleOf = append(cycleOf, Settlement{Batch: b, Position: position(cycle)})
 		}
-		waiting, err := s.Commit(cycleOf)
-		if err != nil {
-			t.Fatalf("Commit: %v", err)
-		}
-		waiting.Tell()
+		commitCycle(t, s, cycleOf...)
 		if rnd.IntN(40) == 0 {
 			if err := s.Sync(); err != nil {
 				t.Fatalf("Sync: %v", err)

@@ -62,7 +62,7 @@ type Effect struct {
 	Urgent bool
 	// Owner is whose effect it is, so that Drop can find all there are of one; nil is nobody's. Owners are compared with ==.
 	Owner any
-	// Settled, when not nil, is called exactly once: with nil after the effect was committed and applied, or with an error
+	// Settled, when not nil, is called exactly once: with nil after the effect was committed, or with an error
 	// that wraps ErrGone or ErrDropped when the partition let go of it first. It must return at once and must not call the
 	// partition.
 	Settled func(error)

@@ -58,12 +58,11 @@ func commitUntil(t *testing.T, s *Store, p *Partition, wake, stop chan struct{})
 			return
 		}
 		if b != nil && cid%3 != 0 { // Every third cycle is aborted.
-			waiting, err := s.Commit([]Settlement{{Batch: b, Position: position(cid)}})
-			if err != nil {
+			b.Waiting().Tell()
+			if err := s.Commit([]Settlement{{Batch: b, Position: position(cid)}}); err != nil {
 				t.Errorf("Commit: %v", err)
 				return
 			}
-			waiting.Tell()
 		}
 		if b == nil && stopped {
 			return
@@ -145,11 +144,10 @@ func TestDetach_SettlesEveryEffectOnce(t *testing.T) {
 				if b, err := p.Take(1000, 10); err != nil {
 					t.Errorf("Take: %v", err)
 				} else if b != nil {
-					waiting, err := s.Commit([]Settlement{{Batch: b, Position: position(1)}})
-					if err != nil {
+					b.Waiting().Tell()
+					if err := s.Commit([]Settlement{{Batch: b, Position: position(1)}}); err != nil {
 						t.Errorf("Commit: %v", err)
 					}
-					waiting.Tell()
 				}
 			}
 		})

@@ -93,11 +93,17 @@ func take(tb testing.TB, p *Partition) *Batch {
 
 func commit(tb testing.TB, s *Store, b *Batch, pos Position) {
 	tb.Helper()
-	waiting, err := s.Commit([]Settlement{{Batch: b, Position: pos}})
-	if err != nil {
+	commitCycle(tb, s, Settlement{Batch: b, Position: pos})
+}
+
+func commitCycle(tb testing.TB, s *Store, batches ...Settlement) {
+	tb.Helper()
+	for _, st := range batches {
+		st.Batch.Waiting().Tell()
+	}
+	if err := s.Commit(batches); err != nil {
 		tb.Fatalf("Commit: %v", err)
 	}
-	waiting.Tell()
 }
 
 // commitAll takes and commits everything that waits, and returns the changelog records of it.
