@@ -22,9 +22,10 @@ func (e *Envelope) appendTo(o *jsonObject) {
 	o.optStrings("metadata", e.Metadata)
 }
 
-// size guesses the bytes that the envelope takes in JSON, so that an event is mostly written without moving it.
+// size guesses the bytes that the envelope takes in JSON, so that an event is mostly written without moving it, and little is left
+// over. The numbers are the lengths of names and punctuation, and some room for numbers and escapes.
 func (e *Envelope) size() int {
-	n := 256 + len(e.EventID) + len(e.TurnID) + len(e.SessionID) + len(e.Agent) + len(e.Worker)
+	n := 192 + len(e.EventID) + len(e.TurnID) + len(e.SessionID) + len(e.Agent) + len(e.Worker)
 	for k, v := range e.Metadata {
 		n += len(k) + len(v) + 8
 	}
@@ -58,7 +59,11 @@ func appendToolEvent(dst []byte, ev *ToolEvent) ([]byte, error) {
 }
 
 func (ev *ToolEvent) size() int {
-	return ev.Envelope.size() + 256 + len(ev.IdempotencyKey) + len(ev.Input) + len(ev.Output) + len(ev.Message)
+	n := ev.Envelope.size() + 128 + len(ev.ID) + len(ev.CallID) + len(ev.IdempotencyKey) + len(ev.Tool) + len(ev.ToolVersion) + len(ev.Input)
+	if ev.Status != "" {
+		n += 144 + len(ev.Code) + len(ev.Message) + len(ev.Output)
+	}
+	return n
 }
 
 func appendTurnOutput(dst []byte, ev *TurnOutput) ([]byte, error) {
@@ -98,15 +103,18 @@ func appendTurnOutput(dst []byte, ev *TurnOutput) ([]byte, error) {
 }
 
 func (ev *TurnOutput) size() int {
-	n := ev.Envelope.size() + 320 + len(ev.Model) + len(ev.Message) + len(ev.Output)
+	n := ev.Envelope.size() + 64 + len(ev.Model) + len(ev.Provider) + len(ev.Topic) + len(ev.Code) + len(ev.Message) + len(ev.Output)
 	if ev.Text != nil {
-		n += len(*ev.Text) + len(*ev.Text)/16
+		n += 160 + len(*ev.Text) + len(*ev.Text)/16
+	}
+	if ev.Status != "" {
+		n += 184
 	}
 	for i := range ev.Tools {
-		n += 64 + len(ev.Tools[i].Name) + len(ev.Tools[i].Fingerprint)
+		n += 48 + len(ev.Tools[i].Name) + len(ev.Tools[i].Fingerprint)
 	}
 	for i := range ev.Calls {
-		n += 64 + len(ev.Calls[i].Name) + len(ev.Calls[i].CallID) + len(ev.Calls[i].Arguments)
+		n += 48 + len(ev.Calls[i].Name) + len(ev.Calls[i].CallID) + len(ev.Calls[i].Arguments)
 	}
 	for i := range ev.Results {
 		n += 128 + len(ev.Results[i].ID) + len(ev.Results[i].Output) + len(ev.Results[i].EventID)

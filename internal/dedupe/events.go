@@ -162,7 +162,7 @@ func (j *Journal) toolEvent(e *statestore.Effect, d *toolDraft) error {
 
 func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelope, value []byte, fixed []statestore.Header) error {
 	c := j.store.codec
-	headers := c.headers(env, fixed, j.mu.trace)
+	headers := c.headers(&j.mu.memory, env, fixed, j.mu.trace)
 	size := len(j.key) + len(value)
 	for i := range headers {
 		size += len(headers[i].Key) + len(headers[i].Value)
@@ -176,12 +176,12 @@ func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelo
 
 // headers are the CloudEvents attributes of an event (binary mode of the Kafka binding), what its encoding needs, and the
 // trace context. The values that are the event's own share one piece of memory.
-func (c *Codec) headers(env *schemas.Envelope, fixed, trace []statestore.Header) []statestore.Header {
-	own := make([]byte, 0, len(env.EventID)+len(env.TurnID)+timeSize)
+func (c *Codec) headers(m *memory, env *schemas.Envelope, fixed, trace []statestore.Header) []statestore.Header {
+	own := m.bytes.take(len(env.EventID) + len(env.TurnID) + timeSize)
 	own = append(append(own, env.EventID...), env.TurnID...)
 	own = schemas.AppendTime(own, env.At)
 	id, subject := len(env.EventID), len(env.EventID)+len(env.TurnID)
-	hs := make([]statestore.Header, 0, 6+len(fixed)+len(trace))
+	hs := m.headers.take(6 + len(fixed) + len(trace))
 	hs = append(hs,
 		statestore.Header{Key: "ce_specversion", Value: c.specVersion},
 		statestore.Header{Key: "ce_id", Value: own[:id:id]},

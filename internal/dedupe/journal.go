@@ -52,11 +52,13 @@ type Journal struct {
 		// transcript are the frames that become the session's history; they share their memory with the journal's records.
 		transcript [][]byte
 		trace      []statestore.Header
+		memory     memory
 	}
 }
 
 func newJournal(s *Store, a *fact.Accepted, agent *fact.Agent) *Journal {
 	j := &Journal{store: s, accepted: a, agent: agent, key: []byte(a.SessionID), log: journalKey(a.TurnID), stamp: a.At}
+	j.mu.memory = turnMemory()
 	j.SetTrace(a.Trace, a.TraceState)
 	return j
 }
@@ -237,7 +239,7 @@ func (j *Journal) record(e *statestore.Effect, f fact.Fact, seq int64) error {
 	if ended, ok := f.(*fact.Ended); ok {
 		return j.endOf(e, ended)
 	}
-	frame, err := j.store.codec.facts.AppendFrame(nil, fact.Frame{Seq: seq, Fact: f})
+	frame, err := j.store.codec.facts.Frame(fact.Frame{Seq: seq, Fact: f}, j.mu.memory.bytes.take)
 	if err != nil {
 		return err
 	}

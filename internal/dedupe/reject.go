@@ -26,6 +26,6 @@ func (c *Codec) Rejected(ev *schemas.TurnEvent, origin fact.Origin, reason *sche
 	}
 	return []statestore.Output{{
 		Topic: c.cfg.TurnTopic, Key: []byte(ev.SessionID), Value: value, Partition: -1,
-		Headers: c.headers(&out.Envelope, c.turnHeaders, nil),
+		Headers: c.headers(&memory{}, &out.Envelope, c.turnHeaders, nil),
 	}}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/fxamacker/cbor/v2"
@@ -65,8 +64,8 @@ func NewCodec() (*Codec, error) {
 	return &Codec{enc: enc, dec: dec}, nil
 }
 
-// AppendFrame appends the frame to dst.
-func (c *Codec) AppendFrame(dst []byte, f Frame) ([]byte, error) {
+// Frame encodes a frame onto what room gives, which must have room for n bytes more.
+func (c *Codec) Frame(f Frame, room func(n int) []byte) ([]byte, error) {
 	k, err := kindOf(f.Fact)
 	if err != nil {
 		return nil, err
@@ -86,7 +85,7 @@ func (c *Codec) AppendFrame(dst []byte, f Frame) ([]byte, error) {
 		return nil, fmt.Errorf("encode a fact: %w", err)
 	}
 	// The frame is written by hand: encoding it around the body would copy the body once more.
-	dst = appendHead(slices.Grow(dst, body.Len()+frameHead), cborArray, 3)
+	dst := appendHead(room(body.Len()+frameHead), cborArray, 3)
 	dst = appendHead(dst, cborUint, uint64(k))
 	dst = appendHead(dst, cborUint, uint64(f.Seq))
 	return append(dst, body.Bytes()...), nil

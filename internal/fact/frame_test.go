@@ -203,13 +203,13 @@ func TestFrames_RefuseARecordThatIsCutOff(t *testing.T) {
 	}
 }
 
-func TestAppendFrame_WritesWhatTheEncoderWouldWrite(t *testing.T) {
+func TestFrame_WritesWhatTheEncoderWouldWrite(t *testing.T) {
 	t.Parallel()
 	c := newCodec(t)
 	for _, seq := range []int64{0, 23, 24, 255, 256, 65535, 65536, 1<<32 - 1, 1 << 32, 1<<63 - 1} {
-		got, err := c.AppendFrame([]byte("before"), Frame{Seq: seq, Fact: &Cancelled{Reason: "r"}})
+		got, err := c.Frame(Frame{Seq: seq, Fact: &Cancelled{Reason: "r"}}, onto([]byte("before")))
 		if err != nil {
-			t.Fatalf("AppendFrame: %v", err)
+			t.Fatalf("Frame: %v", err)
 		}
 		body, err := c.enc.Marshal(&Cancelled{Reason: "r"})
 		if err != nil {
@@ -223,7 +223,7 @@ func TestAppendFrame_WritesWhatTheEncoderWouldWrite(t *testing.T) {
 			t.Errorf("seq %d: %x, want %x", seq, got, want)
 		}
 	}
-	if _, err := c.AppendFrame(nil, Frame{Seq: -1, Fact: &Cancelled{}}); err == nil {
+	if _, err := c.Frame(Frame{Seq: -1, Fact: &Cancelled{}}, onto(nil)); err == nil {
 		t.Errorf("a negative seq is stored")
 	}
 }
@@ -272,7 +272,7 @@ func FuzzFrames(f *testing.F) {
 			if fr.Seq < 0 {
 				return
 			}
-			if again, err = c.AppendFrame(again, Frame{Seq: fr.Seq, Fact: fr.Fact}); err != nil {
+			if again, err = c.Frame(Frame{Seq: fr.Seq, Fact: fr.Fact}, onto(again)); err != nil {
 				t.Fatalf("what was read can't be written: %v", err)
 			}
 		}
@@ -291,7 +291,7 @@ func BenchmarkFrame(b *testing.B) {
 	fin := everyFact()[4]
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.AppendFrame(nil, Frame{Seq: 4, Fact: fin}); err != nil {
+		if _, err := c.Frame(Frame{Seq: 4, Fact: fin}, onto(nil)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -2,6 +2,7 @@ package fact
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,10 +70,13 @@ func encode(tb testing.TB, c *Codec, facts []Fact) []byte {
 	var err error
 	seq := int64(0)
 	for _, f := range facts {
-		if b, err = c.AppendFrame(b, Frame{Seq: seq, Fact: f}); err != nil {
-			tb.Fatalf("AppendFrame(%T): %v", f, err)
+		if b, err = c.Frame(Frame{Seq: seq, Fact: f}, onto(b)); err != nil {
+			tb.Fatalf("Frame(%T): %v", f, err)
 		}
 		seq += f.Events()
 	}
 	return b
 }
+
+// onto gives room behind b.
+func onto(b []byte) func(int) []byte { return func(n int) []byte { return slices.Grow(b, n) } }

@@ -148,13 +148,26 @@ func (sc *scenario) matches(v *view) bool {
 	return v.groups != nil
 }
 
+// say is the answer's text, as long as the script wants it.
+func (a *answer) say(v *view) (string, error) {
+	if a.pad == 0 {
+		return a.text.render(v)
+	}
+	var b strings.Builder
+	b.Grow(a.pad)
+	if err := a.text.renderTo(&b, v); err != nil {
+		return "", err
+	}
+	if missing := a.pad - b.Len(); missing > 0 {
+		b.WriteString(Filler(v.req.TurnID+"#"+strconv.Itoa(v.req.Step), missing))
+	}
+	return b.String(), nil
+}
+
 func (a *answer) render(v *view) (*fact.Response, error) {
-	text, err := a.text.render(v)
+	text, err := a.say(v)
 	if err != nil {
 		return nil, err
-	}
-	if missing := a.pad - len(text); missing > 0 {
-		text += Filler(v.req.TurnID+"#"+strconv.Itoa(v.req.Step), missing)
 	}
 	resp := &fact.Response{Text: text, FinishReason: a.finish, Usage: a.usage}
 	if len(a.calls) == 0 {

@@ -17,6 +17,7 @@ import (
 // Scripted is a model that answers from a script or from a Go function. What it says depends on the request alone, so a turn
 // that resumes in another process hears the same. It is safe for concurrent use.
 type Scripted struct {
+	// answer gives a response that is the request's own.
 	answer func(req *fact.Request, attempt int) (*fact.Response, time.Duration, error)
 	delay  time.Duration
 }
@@ -25,6 +26,10 @@ type Scripted struct {
 func NewScripted(f func(*fact.Request) (*fact.Response, error)) *Scripted {
 	return &Scripted{answer: func(req *fact.Request, _ int) (*fact.Response, time.Duration, error) {
 		resp, err := f(req)
+		if resp != nil { // It may give one response to many; what is filled in is each request's own.
+			own := *resp
+			resp = &own
+		}
 		return resp, 0, err
 	}}
 }
@@ -68,12 +73,10 @@ func (s *Scripted) respond(ctx context.Context, req *fact.Request, attempt int) 
 	if resp == nil {
 		return nil, invalidResponse("the scripted model has no answer for turn %s (step %d)", req.TurnID, req.Step)
 	}
-	// A function may give one response to many; what is filled in is each request's own.
-	own := *resp
-	if own.FinishReason == "" {
-		own.FinishReason = finishOf(len(own.Calls))
+	if resp.FinishReason == "" {
+		resp.FinishReason = finishOf(len(resp.Calls))
 	}
-	return &own, nil
+	return resp, nil
 }
 
 func finishOf(calls int) string {

@@ -127,6 +127,18 @@ func (t *template) render(v *view) (string, error) {
 		return t.literal, nil
 	}
 	var b strings.Builder
+	if err := t.renderTo(&b, v); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+func (t *template) renderTo(b *strings.Builder, v *view) error {
+	if t.parts == nil {
+		b.WriteString(t.literal)
+		return nil
+	}
+	b.Grow(len(t.literal))
 	for _, p := range t.parts {
 		if p.value == nil {
 			b.WriteString(p.literal)
@@ -134,16 +146,16 @@ func (t *template) render(v *view) (string, error) {
 		}
 		s, err := p.value(v)
 		if err != nil {
-			return "", err
+			return err
 		}
 		if p.quoted {
 			if s, err = insideString(s); err != nil {
-				return "", err
+				return err
 			}
 		}
 		b.WriteString(s)
 	}
-	return b.String(), nil
+	return nil
 }
 
 // insideString is s as it stands between the quotes of a JSON string.

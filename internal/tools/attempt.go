@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/lathe-run/lathe/internal/spare"
 )
@@ -32,24 +31,24 @@ func (x *execution) attempt(ctx context.Context) (reply, error) {
 		return reply{}, x.notBegun(ErrClosed)
 	}
 	x.attempts++
-	a := &attempt{x: x, done: make(chan reply, 1)}
+	a := &attempt{x: x, done: make(chan struct{})}
 	a.limited.Set(ctx, x.tool.timeout, errTimeout)
 	defer a.limited.Cancel()
 	a.context = Context{Context: &a.limited, runtime: x.runtime, call: &x.call, inv: &x.inv, key: x.key, attempt: x.attempts}
 	x.runtime.goroutines.Go(a.run)
-	timer := time.NewTimer(x.tool.timeout)
-	defer timer.Stop()
+	timer := x.runtime.timers.Get(x.tool.timeout)
+	defer x.runtime.timers.Put(timer)
 	select {
-	case r := <-a.done:
-		return a.judge(r), nil //nolint:contextcheck // The attempt has it.
+	case <-a.done:
+		return a.judge(a.reply), nil //nolint:contextcheck // The attempt has it.
 	case <-timer.C:
 		<-a.limited.Done() // So that the tool sees its time over, and not a cancel.
 	case <-ctx.Done():
 	}
 	// Both may be ready; an answer that is here counts.
 	select {
-	case r := <-a.done:
-		return a.judge(r), nil //nolint:contextcheck // The attempt has it.
+	case <-a.done:
+		return a.judge(a.reply), nil //nolint:contextcheck // The attempt has it.
 	default:
 	}
 	a.given.Store(true)
@@ -67,12 +66,14 @@ func (x *execution) notBegun(err error) error {
 	return err
 }
 
-// attempt is one run of a tool's code. The goroutine of run writes done once; a reply that nobody waits for stays there.
+// attempt is one run of a tool's code. The goroutine of run closes done once; a reply that nobody waits for stays there.
 type attempt struct {
 	x       *execution
 	limited spare.Timeout
 	context Context
-	done    chan reply
+	// reply is the tool's answer once done is closed.
+	reply reply
+	done  chan struct{}
 	// given is set when nobody waits any more.
 	given atomic.Bool
 }
@@ -89,17 +90,17 @@ func (a *attempt) judge(r reply) reply {
 }
 
 func (a *attempt) run() {
-	r := reply{err: &panicError{value: "the tool ended its goroutine"}}
+	a.reply.err = errEnded
 	defer a.x.runtime.calls.leave()
 	defer func() {
 		if v := recover(); v != nil {
-			r = reply{err: &panicError{value: v, stack: debug.Stack()}}
+			a.reply = reply{err: &panicError{value: v, stack: debug.Stack()}}
 		}
 		if a.given.Load() {
 			logger := a.context.Logger()
 			logger.WarnContext(&a.context, "tool answered too late, its answer is thrown away", slog.Int("attempt", a.context.attempt))
 		}
-		a.done <- r
+		close(a.done)
 	}()
 	decoded := a.x.call.Decoded
 	if a.context.attempt > 1 { // The first may have changed what it was given.
@@ -107,10 +108,10 @@ func (a *attempt) run() {
 	}
 	v, err := a.x.tool.run(&a.context, a.x.call.Input, decoded)
 	if err != nil {
-		r = reply{err: err}
+		a.reply = reply{err: err}
 		return
 	}
-	r = a.encode(v)
+	a.reply = a.encode(v)
 }
 
 func (a *attempt) encode(v any) reply {
@@ -130,6 +131,9 @@ type panicError struct {
 	value any
 	stack []byte
 }
+
+// errEnded is what a tool is taken to have answered until it has.
+var errEnded error = &panicError{value: "the tool ended its goroutine"}
 
 func (e *panicError) Error() string { return fmt.Sprint(e.value) }
 

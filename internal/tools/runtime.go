@@ -87,6 +87,7 @@ type Runtime struct {
 	calls   tracker
 	// goroutines run the code of tools.
 	goroutines spare.Goroutines
+	timers     spare.Timers
 }
 
 // New returns a Runtime. Close it when no turn runs any more.

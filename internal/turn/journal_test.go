@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,7 +36,7 @@ func (l *ledger) append(facts []fact.Fact) error {
 	var err error
 	seq := l.seq
 	for _, f := range facts {
-		if b, err = l.codec.AppendFrame(b, fact.Frame{Seq: seq, Fact: f}); err != nil {
+		if b, err = l.codec.Frame(fact.Frame{Seq: seq, Fact: f}, onto(b)); err != nil {
 			return err
 		}
 		seq += f.Events()
@@ -300,3 +301,6 @@ func showMessages(ms []fact.Message) string {
 	}
 	return strings.Join(out, " | ")
 }
+
+// onto gives room behind b.
+func onto(b []byte) func(int) []byte { return func(n int) []byte { return slices.Grow(b, n) } }
