@@ -31,7 +31,9 @@ func newFake(t *testing.T, brokers, version int) *fake {
 	w := newWires(network.DialContext)
 	b := newBed(t, version, "bed", w, nil, kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.Dialer(w.Dial))
 	// The race detector makes the tables of LZ4 very slow; a real broker gets them.
-	b.last = func() []kgo.Opt { return []kgo.Opt{kgo.ProducerBatchCompression(kgo.NoCompression())} }
+	b.last = func() []kgo.Opt {
+		return []kgo.Opt{kgo.WithCompressor(nil), kgo.ProducerBatchCompression(kgo.NoCompression())}
+	}
 	return &fake{bed: b, cluster: cluster}
 }
 
