@@ -2,7 +2,6 @@ package statestore
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -119,33 +118,48 @@ func (p *Partition) pendingWith(prefix string) ([]pendingEntry, error) {
 }
 
 func (s *Store) get(partition int32, key string) ([]byte, bool, error) {
-	v, closer, err := s.db.Get(stateKey(partition, key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, false, nil
+	var value []byte
+	found, err := s.find(partition, key, func(it *pebble.Iterator) error {
+		v, err := it.ValueAndErr()
+		value = bytes.Clone(v)
+		return err
+	})
+	if err != nil || !found {
+		return nil, false, err
 	}
-	if err != nil {
-		return nil, false, fmt.Errorf("read %q of partition %d: %w", key, partition, s.fault.read(err))
-	}
-	out := bytes.Clone(v)
-	if err := closer.Close(); err != nil {
-		return nil, false, fmt.Errorf("read %q of partition %d: %w", key, partition, s.fault.read(err))
-	}
-	out, err = s.cfg.Formats.loaded(key, out)
-	return out, err == nil, err
+	value, err = s.cfg.Formats.loaded(key, value)
+	return value, err == nil, err
 }
 
 func (s *Store) has(partition int32, key string) (bool, error) {
-	_, closer, err := s.db.Get(stateKey(partition, key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	}
+	return s.find(partition, key, func(*pebble.Iterator) error { return nil })
+}
+
+// find calls visit where a committed key is.
+func (s *Store) find(partition int32, key string, visit func(*pebble.Iterator) error) (bool, error) {
+	found, err := s.seek(stateKey(partition, key), visit)
 	if err != nil {
-		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, s.fault.read(err))
+		return false, fmt.Errorf("read %q of partition %d: %w", key, partition, s.fault.read(err))
 	}
-	if err := closer.Close(); err != nil {
-		return false, fmt.Errorf("look up %q of partition %d: %w", key, partition, s.fault.read(err))
+	return found, nil
+}
+
+// seek is Pebble's Get by an iterator. What is looked for is nearly always new, and only an iterator can be told to ask the bloom
+// filters of the last level too, which has most keys: Get reads a block of it each time. What is there costs a little more.
+func (s *Store) seek(key []byte, visit func(*pebble.Iterator) error) (found bool, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	if err != nil {
+		return false, err
 	}
-	return true, nil
+	defer func() {
+		if cerr := it.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if !it.SeekPrefixGE(key) || !bytes.Equal(it.Key(), key) {
+		return false, it.Error() // What could not be read must not look like what is not there.
+	}
+	return true, visit(it)
 }
 
 // scan visits the committed keys with the prefix, then calls done.
