@@ -138,7 +138,7 @@ func (b *metaBed) newClient(w *metaWires, opts ...kgo.Opt) (*kgo.Client, error) 
 		kgo.SeedBrokers(b.seeds...), kgo.Dialer(w.Dial), kgo.DisableClientMetrics(), kgo.MetadataMinAge(10 * time.Millisecond),
 	}
 	// The race detector makes compression very slow.
-	return kgo.NewClient(append(append(all, opts...), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
+	return kgo.NewClient(append(append(all, opts...), kgo.WithCompressor(nil), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
 }
 
 func (b *metaBed) topic(name string, configs map[string]*string) consumer.Topic {

@@ -15,7 +15,7 @@ type candidate struct {
 	modelName string
 	opts      Options
 	run       runner
-	decode    func(input []byte) (any, error)
+	decode    func(input []byte, args map[string]any) (any, error)
 	input     *schema
 	output    *schema
 	gate      string

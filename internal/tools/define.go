@@ -24,19 +24,24 @@ func Define[In, Out any](name string, run func(c *Context, in In) (Out, error), 
 		output, faults := deriveOutput(reflect.TypeFor[Out]())
 		t.output, t.faults = output, append(t.faults, faults...)
 	}
-	t.decode = func(input []byte) (any, error) {
-		var in In
-		err := json.Unmarshal(input, &in)
-		return in, err
+	plain := plainStructOf(reflect.TypeFor[In]())
+	t.decode = func(input []byte, args map[string]any) (any, error) {
+		in := new(In)
+		if plain != nil && plain.fill(reflect.ValueOf(in).Elem(), args) {
+			return in, nil
+		}
+		in = new(In)
+		return in, json.Unmarshal(input, in)
 	}
 	t.run = func(c *Context, input []byte, decoded any) (any, error) {
-		in, ok := decoded.(In)
+		in, ok := decoded.(*In)
 		if !ok {
-			if err := json.Unmarshal(input, &in); err != nil {
-				return nil, &argumentsError{fmt.Errorf("decode the arguments into %T: %w", in, err)}
+			in = new(In)
+			if err := json.Unmarshal(input, in); err != nil {
+				return nil, &argumentsError{fmt.Errorf("decode the arguments into %T: %w", *in, err)}
 			}
 		}
-		return run(c, in)
+		return run(c, *in)
 	}
 	return t
 }

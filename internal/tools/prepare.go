@@ -71,7 +71,7 @@ func (t *boundTool) arguments(raw []byte, limit int) ([]byte, any, *misfit) {
 		return nil, nil, &misfit{message: explain(err)}
 	}
 	input := appendValue(make([]byte, 0, len(raw)+8), args)
-	decoded, err := t.decode(input)
+	decoded, err := t.decode(input, args)
 	if err != nil {
 		return nil, nil, undecodable(err)
 	}

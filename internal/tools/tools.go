@@ -34,7 +34,7 @@ type Tool struct {
 	name   string
 	opts   Options
 	run    runner
-	decode func(input []byte) (any, error)
+	decode func(input []byte, args map[string]any) (any, error)
 	// input and output are JSON Schemas; output may be empty.
 	input, output []byte
 	faults        []problem
