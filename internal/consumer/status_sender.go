@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/lathe-run/lathe/internal/consumer/txn"
 	"github.com/lathe-run/lathe/schemas"
 )
 
@@ -21,7 +22,7 @@ const statusBuffer = 1024
 
 // NewStatusSender makes the client for a topic.
 func NewStatusSender(topic string, newClient func(opts ...kgo.Opt) (*kgo.Client, error)) (*StatusSender, error) {
-	cl, err := newClient(kgo.MaxBufferedRecords(statusBuffer), kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()), kgo.RecordRetries(2))
+	cl, err := newClient(kgo.MaxBufferedRecords(statusBuffer), txn.Compression(), kgo.RecordRetries(2))
 	if err != nil {
 		return nil, fmt.Errorf("make the client of %s: %w", topic, err)
 	}

@@ -13,6 +13,9 @@ import (
 // 64 KiB a large batch takes a fifth more, since what repeats is learned anew in each; beyond this size it hardly gets smaller.
 const blockBytes = lz4.Block256Kb
 
+// Compression is the option by which a producer compresses its batches as those of a Ring do.
+func Compression() kgo.Opt { return kgo.WithCompressor(&compressor{}) }
+
 // compressor compresses batches with LZ4. Its frames are as those of Kafka's own client, without a checksum of their content: the batch
 // has one. The frames of kgo's own compressor have one too, and blocks of 4 MiB. The zero value is ready; it is safe for concurrent use.
 //

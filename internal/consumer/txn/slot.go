@@ -60,7 +60,7 @@ func (s *slot) options() []kgo.Opt {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 { return int32(s.cfg.batchBytes(topic)) }), //nolint:gosec,forbidigo // Bounded; a name of the library.
-		kgo.WithCompressor(&compressor{}),
+		Compression(),
 		// The whole cycle is handed over before it is flushed, so that each broker gets one request for it; with a linger
 		// of zero alone the first record would travel by itself.
 		kgo.ProducerLinger(0),
