@@ -201,7 +201,7 @@ func (b *Batch) Waiting() (waiting Waiting) {
 // Commit applies batches whose transaction was committed, in one Pebble batch. Batches of partitions that were detached meanwhile
 // are left out: the changelog has them.
 func (s *Store) Commit(settlements []Settlement) error {
-	b := s.db.NewBatchWithSize(settledBytes(settlements))
+	b := s.db.NewBatchWithSize(settledBytes(settlements), pebble.WithMaxRetainedSizeBytes(keptBatchBytes))
 	defer b.Close() //nolint:errcheck // Close of a committed batch has no error to give.
 	for _, st := range settlements {
 		if st.Batch.p.isGone() {
@@ -222,6 +222,10 @@ func (s *Store) Commit(settlements []Settlement) error {
 	}
 	return nil
 }
+
+// keptBatchBytes is how large the memory of a batch may be to be used again for the next cycle. A busy worker's cycle takes about 1 MiB,
+// which Pebble by itself would just not keep.
+const keptBatchBytes = 4 << 20
 
 // settledBytes is about how large the Pebble batch becomes: growing it step by step would copy it each time.
 func settledBytes(settlements []Settlement) int {
