@@ -125,7 +125,7 @@ func (p *Partition) NextNote(class byte, before time.Time, after Note) (n Note, 
 	if !it.First() {
 		return n, false, nil
 	}
-	value, err := it.ValueAndErr()
+	value, err := valueOf(it)
 	if err != nil {
 		return n, false, fmt.Errorf("read the notes of partition %d: %w", p.id, p.store.fault.read(err))
 	}

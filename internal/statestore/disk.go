@@ -50,7 +50,7 @@ func (d *disk) insist(op func() error) error {
 func (d *disk) file(name string, open func() (vfs.File, error)) (vfs.File, error) {
 	base := d.PathBase(name)
 	noted := ""
-	if isNoted(base) {
+	if isSummed(base) {
 		noted = base
 		d.notes.begin(base)
 	}
@@ -71,6 +71,9 @@ func (d *disk) file(name string, open func() (vfs.File, error)) (vfs.File, error
 	if isTable(base) {
 		out.gathered = make([]byte, 0, gatherBytes)
 	}
+	if isValues(base) {
+		out.values = name
+	}
 	return out, nil
 }
 
@@ -78,9 +81,7 @@ func (d *disk) file(name string, open func() (vfs.File, error)) (vfs.File, error
 const gatherBytes = 128 << 10
 
 // isTable reports whether a file is written once, from its begin to its end, and read only after it was closed.
-func isTable(name string) bool {
-	return strings.HasSuffix(name, tableSuffix) || strings.HasSuffix(name, valueSuffix)
-}
+func isTable(name string) bool { return strings.HasSuffix(name, tableSuffix) || isValues(name) }
 
 func (d *disk) writeNote(beside string) error {
 	return d.insist(func() error { return d.notes.write(d.FS, d.PathDir(beside)) })
@@ -100,7 +101,7 @@ func (d *disk) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCate
 // Remove implements vfs.FS.
 func (d *disk) Remove(name string) error {
 	d.notes.end(d.PathBase(name))
-	if strings.HasSuffix(name, logSuffix) {
+	if strings.HasSuffix(name, logSuffix) || isValues(name) {
 		if err := d.writeNote(name); err != nil {
 			return err
 		}
@@ -150,8 +151,12 @@ type diskFile struct {
 	disk *disk
 	// noted is the file's name if what is written to it is noted.
 	noted string
+	// values is the file's path if it holds long values.
+	values string
 	// gathered is what is yet to be written of a table; nil for other files.
 	gathered []byte
+	// size is how much was written.
+	size int64
 }
 
 // Write implements vfs.File. What is written to a table is gathered.
@@ -192,6 +197,7 @@ func (f *diskFile) write(p []byte) (int, error) {
 		done += n
 		return err
 	})
+	f.size += int64(done)
 	return done, err
 }
 
@@ -210,7 +216,14 @@ func (f *diskFile) Preallocate(offset, length int64) error {
 }
 
 // Close implements vfs.File.
-func (f *diskFile) Close() error { return errors.Join(f.flush(), f.File.Close()) }
+func (f *diskFile) Close() error {
+	err := errors.Join(f.flush(), f.File.Close())
+	if err != nil || f.values == "" {
+		return err
+	}
+	f.disk.notes.whole(f.disk.PathBase(f.values), f.size)
+	return f.disk.writeNote(f.values)
+}
 
 // Stat implements vfs.File.
 func (f *diskFile) Stat() (vfs.FileInfo, error) {

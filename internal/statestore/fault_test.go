@@ -71,6 +71,54 @@ func TestStore_DamageFoundWhileReadingEndsItAndTheNextStartIsEmpty(t *testing.T)
 	}
 }
 
+// A file of values that is gone, or cannot be opened, makes Pebble panic when it is read. In a turn that would count as the turn's fault,
+// and meet it again after every start.
+func TestStore_AFileOfValuesThatIsGoneIsDamage(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]func(s *Store) error{
+		"get":  func(s *Store) error { _, _, err := s.get(1, "k1"); return err },
+		"scan": func(s *Store) error { return s.Scan(1, "", func(string, []byte) error { return nil }) },
+		"scan backwards": func(s *Store) error {
+			return s.scanBack(1, "", func(string, []byte) (bool, error) { return true, nil })
+		},
+	} {
+		for how, spoil := range map[string]func(*testing.T, *vfs.MemFS, string){"gone": remove, "damaged": damageEnd} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				fs := inOneTable(t)
+				s, err := Open(Config{Dir: "state", FS: fs})
+				if err != nil {
+					t.Fatalf("Open: %v", err)
+				}
+				spoil(t, fs, ".blob")
+				if err := read(s); err == nil {
+					t.Error("values were read without their file")
+				}
+				if !hasFailed(s) || !errors.Is(s.Err(), ErrDamaged) {
+					t.Errorf("after the read: failed %t, %v; want ErrDamaged", hasFailed(s), s.Err())
+				}
+				s.Close() // Damage may show here again.
+				next := openStore(t, Config{FS: fs})
+				if n := len(committedState(t, next, 1)); n != 0 || len(asides(t, fs)) != 1 {
+					t.Errorf("the next start has %d keys and set %q aside", n, asides(t, fs))
+				}
+			})
+		}
+	}
+}
+
+// The panic of a visitor is the program's fault and not the files'.
+func TestStore_PanicsOfOthersPass(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Config{FS: inOneTable(t)})
+	defer func() {
+		if p := recover(); p != "a visitor's" || hasFailed(s) {
+			t.Errorf("recovered %v; the store has failed: %t", p, hasFailed(s))
+		}
+	}()
+	_ = s.Scan(1, "", func(string, []byte) error { panic("a visitor's") })
+}
+
 func TestStore_ASectorThatCannotBeReadIsDamage(t *testing.T) {
 	t.Parallel()
 	mem := inOneTable(t)

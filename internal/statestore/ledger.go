@@ -19,6 +19,10 @@ import (
 // position behind the hole. So length and checksum of manifests and of all logs but the last are noted in a file beside them,
 // before anything is written to a next log, and before a log is removed; the next Open holds the files against the note. The last
 // log needs none: what it may lose is the end of everything.
+//
+// Files of values are noted for another reason. Pebble opens one only when a value of it is read, and panics if it is missing or cannot
+// be opened, be it in a compaction (v2.1.7, DB.reportCorruption). So whether they are there is to be found before. One is noted when it is
+// whole, before any table can refer to it, until right before it is removed.
 
 const (
 	manifestPrefix = "MANIFEST-"
@@ -58,8 +62,21 @@ func loadLedger(cfg Config) (*ledger, error) {
 	return n, nil
 }
 
-func isNoted(name string) bool {
+func isNoted(name string) bool { return isSummed(name) || isValues(name) }
+
+// isSummed reports whether what is written to a file is noted.
+func isSummed(name string) bool {
 	return strings.HasPrefix(name, manifestPrefix) || strings.HasSuffix(name, logSuffix)
+}
+
+// isValues reports whether a file holds the long values of tables.
+func isValues(name string) bool { return strings.HasSuffix(name, valueSuffix) }
+
+// whole takes a file of values that is written and closed.
+func (n *ledger) whole(name string, size int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.sums[name] = sum{size: size}
 }
 
 // begin takes a file that is to be made.
@@ -141,6 +158,12 @@ func checkNote(cfg Config, manifest string) error {
 	}
 	for name, want := range sums {
 		if strings.HasPrefix(name, manifestPrefix) && name != manifest {
+			continue
+		}
+		if isValues(name) {
+			if err := checkValues(cfg, name, want.size); err != nil {
+				return err
+			}
 			continue
 		}
 		data, err := readFile(cfg.FS, cfg.FS.PathJoin(cfg.Dir, name))

@@ -117,11 +117,17 @@ func TestOpen_MovesDamagedFilesAsideAndStartsEmpty(t *testing.T) {
 		{"the manifest's marker missing, as CURRENT was once", remove, "marker.manifest"},
 		{"MANIFEST missing", remove, "MANIFEST-0"},
 		{"a table missing", remove, ".sst"},
+		{"a file of values missing", remove, ".blob"},
+		{"a file of values cut", cutShort, ".blob"},
+		{"a file of values whose end is damaged", damageEnd, ".blob"},
 		{"the last process found damage", mark, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			fs := filled(t)
+			if tc.part == ".blob" {
+				fs = inOneTable(t)
+			}
 			tc.damage(t, fs, tc.part)
 			s := openStore(t, Config{FS: fs})
 			if n := len(committedState(t, s, 1)); n != 0 {
@@ -137,6 +143,38 @@ func TestOpen_MovesDamagedFilesAsideAndStartsEmpty(t *testing.T) {
 				t.Errorf("Restore into the new store: %v", err)
 			}
 		})
+	}
+}
+
+// What Pebble itself has removed must not be missed at the next start.
+func TestOpen_KnowsWhichFilesOfValuesWereRemoved(t *testing.T) {
+	t.Parallel()
+	fs := inOneTable(t)
+	old := find(t, fs, ".blob")
+	s, err := Open(Config{Dir: "state", FS: fs})
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	for i := range 99 {
+		if err := s.Restore(1, []Record{{Key: fmt.Sprint("k", i)}}, position(int64(100+i))); err != nil {
+			t.Fatalf("Restore: %v", err)
+		}
+	}
+	if err := s.Restore(1, []Record{{Key: "k99", Value: stored(strings.Repeat("w", 2*separateFrom))}}, position(199)); err != nil {
+		t.Fatalf("Restore: %v", err)
+	}
+	if err := errors.Join(s.db.Flush(), s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false)); err != nil {
+		t.Fatalf("Compact: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	if _, err := fs.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("%s is still there: %v", old, err)
+	}
+	next := openStore(t, Config{FS: fs})
+	if n := len(committedState(t, next, 1)); n != 1 || len(asides(t, fs)) != 0 {
+		t.Errorf("the next start has %d keys and set %q aside", n, asides(t, fs))
 	}
 }
 
@@ -169,6 +207,21 @@ func remove(t *testing.T, fs *vfs.MemFS, part string) {
 	if err := fs.Remove(find(t, fs, part)); err != nil {
 		t.Fatalf("Remove: %v", err)
 	}
+}
+
+func cutShort(t *testing.T, fs *vfs.MemFS, part string) {
+	t.Helper()
+	truncate(t, fs, find(t, fs, part), 100)
+}
+
+// damageEnd changes a byte of the end of a file, which says where everything is.
+func damageEnd(t *testing.T, fs *vfs.MemFS, part string) {
+	t.Helper()
+	data, err := fs.UnsafeGetFileDataBuffer(find(t, fs, part))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-6] ^= 0xff
 }
 
 // truncate cuts a file.
@@ -295,9 +348,11 @@ func TestOpen_NeverGivesWrongStateFromDamagedFiles(t *testing.T) {
 	t.Parallel()
 	rnd := newRand(t)
 	for range 25 {
-		fs := filled(t)
-		file := flip(t, fs, rnd)
-		checkDamaged(t, fs, file)
+		for _, value := range []string{"v", strings.Repeat("v", 2*separateFrom)} {
+			fs := filledWith(t, value, func(keys int) bool { return keys%50 == 0 })
+			file := flip(t, fs, rnd)
+			checkDamaged(t, fs, file, value)
+		}
 	}
 }
 
@@ -319,7 +374,7 @@ func flip(t *testing.T, fs *vfs.MemFS, rnd *rand.Rand) string {
 	}
 }
 
-func checkDamaged(t *testing.T, fs *vfs.MemFS, file string) {
+func checkDamaged(t *testing.T, fs *vfs.MemFS, file, value string) {
 	t.Helper()
 	s, err := Open(Config{Dir: "state", FS: fs})
 	if err != nil {
@@ -329,7 +384,7 @@ func checkDamaged(t *testing.T, fs *vfs.MemFS, file string) {
 	for i := range 100 {
 		v, found, err := s.get(1, fmt.Sprint("k", i))
 		readable = readable && err == nil
-		if err == nil && found && string(v) != string(stored("v")) {
+		if err == nil && found && string(v) != string(stored(value)) {
 			t.Errorf("%s damaged: k%d is %q", file, i, v)
 		}
 	}

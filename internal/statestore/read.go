@@ -120,7 +120,7 @@ func (p *Partition) pendingWith(prefix string) ([]pendingEntry, error) {
 func (s *Store) get(partition int32, key string) ([]byte, bool, error) {
 	var value []byte
 	found, err := s.find(partition, key, func(it *pebble.Iterator) error {
-		v, err := it.ValueAndErr()
+		v, err := valueOf(it)
 		value = bytes.Clone(v)
 		return err
 	})
@@ -179,7 +179,7 @@ func (s *Store) scan(partition int32, prefix string, visit func(key string, valu
 		first = func() bool { return it.SeekPrefixGE(lower) }
 	}
 	for ok := first(); ok; ok = it.Next() {
-		v, verr := it.ValueAndErr()
+		v, verr := valueOf(it)
 		if verr != nil {
 			return fmt.Errorf("scan %q of partition %d: %w", prefix, partition, s.fault.read(verr))
 		}
@@ -206,7 +206,7 @@ func (s *Store) scanBack(partition int32, prefix string, visit func(key string, 
 		}
 	}()
 	for ok := it.Last(); ok; ok = it.Prev() {
-		v, verr := it.ValueAndErr()
+		v, verr := valueOf(it)
 		if verr != nil {
 			return fmt.Errorf("read the end of %q of partition %d: %w", prefix, partition, s.fault.read(verr))
 		}

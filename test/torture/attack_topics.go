@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -88,9 +89,25 @@ func (b *Bed) cut(ctx context.Context, partition int32) ([]*kgo.Record, error) {
 		return nil, err
 	}
 	// A try that was broken off has left the policy that lets records be deleted, and the next took it for the topic's own.
-	return saved, b.insist(ctx, "set the changelog's policy right", func(ctx context.Context) error {
+	return saved, b.setPolicy(ctx)
+}
+
+// setPolicy gives the changelog the policy that it must have.
+func (b *Bed) setPolicy(ctx context.Context) error {
+	return b.insist(ctx, "set the changelog's policy right", func(ctx context.Context) error {
 		return b.Brokers.Cluster.SetTopicConfig(ctx, b.Topic("changelog"), "cleanup.policy", "compact")
 	})
+}
+
+// repair does what a worker that does not start asks the operator for: a request of his that was broken off may have waited in a broker
+// that was stopped, and be carried out when the broker goes on.
+func (b *Bed) repair(ctx context.Context, why string) {
+	if b.Brokers.Cluster == nil || !strings.Contains(why, "cleanup.policy") {
+		return
+	}
+	if err := b.setPolicy(ctx); err != nil {
+		b.log.line("the operator could not: %v", err)
+	}
 }
 
 // expectHalt starts a worker without its disk and waits until it has halted the partition, and says so.

@@ -304,6 +304,7 @@ func (m *Member) tend(p *proc.Process) {
 	case b.foreseen(p):
 		b.log.count(countExits)
 		b.log.line("worker %s ended with %d, which it may: %s (%s)", m.Name, p.Code(), p.Reason(), p.LogPath)
+		b.repair(m.fleet.ctx, p.Reason())
 	default:
 		b.log.violation(oracle.Sound, "worker %s ended by itself: %s (%s)\n%s", m.Name, p.End(), p.LogPath, p.Tail())
 	}
