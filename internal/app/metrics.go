@@ -25,7 +25,7 @@ type appMetrics struct {
 	input      metric.Int64Counter
 	output     metric.Int64Counter
 	retries    metric.Int64Counter
-	// labels holds the options made so far by their values: making them anew for each call costs more than the call.
+	// labels holds the series made so far by their labels: making them anew for each call costs more than the call.
 	labels *sync.Map
 }
 
@@ -40,13 +40,20 @@ const (
 	toolLabel    = "tool"
 )
 
-// option returns the labels of a series, made once.
-func (a *appMetrics) option(l label) metric.MeasurementOption {
-	if o, ok := a.labels.Load(l); ok {
-		return o.(metric.MeasurementOption) //nolint:forcetypeassert // Nothing else is stored there.
+// series are the options by which a value is recorded for its labels: a list of them is made for each call otherwise.
+type series struct {
+	add    []metric.AddOption
+	record []metric.RecordOption
+}
+
+// series returns what stands for the labels, made once.
+func (a *appMetrics) series(l label) *series {
+	if s, ok := a.labels.Load(l); ok {
+		return s.(*series) //nolint:forcetypeassert // Nothing else is stored there.
 	}
-	o, _ := a.labels.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(l.attributes()...)))
-	return o.(metric.MeasurementOption) //nolint:forcetypeassert // Nothing else is stored there.
+	o := metric.WithAttributeSet(attribute.NewSet(l.attributes()...))
+	s, _ := a.labels.LoadOrStore(l, &series{add: []metric.AddOption{o}, record: []metric.RecordOption{o}})
+	return s.(*series) //nolint:forcetypeassert // Nothing else is stored there.
 }
 
 func (l label) attributes() []attribute.KeyValue {
@@ -91,7 +98,7 @@ func (t *Telemetry) retried(what string) func(ctx context.Context) {
 }
 
 func (t *Telemetry) duplicate(ctx context.Context, agent string) {
-	t.metrics.duplicates.Add(ctx, 1, t.metrics.option(label{kind: turnLabel, agent: agent}))
+	t.metrics.duplicates.Add(ctx, 1, t.metrics.series(label{kind: turnLabel, agent: agent}).add...)
 }
 
 func (t *Telemetry) turnEnded(ctx context.Context, a *fact.Accepted, end *fact.Ended, err error) {
@@ -99,11 +106,11 @@ func (t *Telemetry) turnEnded(ctx context.Context, a *fact.Accepted, end *fact.E
 	switch {
 	case end != nil:
 		outcome = end.Status
-		t.metrics.turnTime.Record(ctx, end.Duration.Seconds(), t.metrics.option(label{kind: turnLabel, agent: a.AgentName}))
+		t.metrics.turnTime.Record(ctx, end.Duration.Seconds(), t.metrics.series(label{kind: turnLabel, agent: a.AgentName}).record...)
 	case err == nil:
 		return
 	}
-	t.metrics.turns.Add(ctx, 1, t.metrics.option(label{kind: outcomeLabel, agent: a.AgentName, outcome: outcome}))
+	t.metrics.turns.Add(ctx, 1, t.metrics.series(label{kind: outcomeLabel, agent: a.AgentName, outcome: outcome}).add...)
 }
 
 func (t *Telemetry) chatEnded(ctx context.Context, req *fact.Request, resp *fact.Response, took time.Duration, err error) {
@@ -111,16 +118,16 @@ func (t *Telemetry) chatEnded(ctx context.Context, req *fact.Request, resp *fact
 	if err != nil {
 		l.outcome = errorType(err)
 	}
-	o := t.metrics.option(l)
-	t.metrics.chatTime.Record(ctx, took.Seconds(), o)
+	s := t.metrics.series(l)
+	t.metrics.chatTime.Record(ctx, took.Seconds(), s.record...)
 	if err != nil {
 		return
 	}
 	if n := resp.Usage.InputTokens; n > 0 {
-		t.metrics.input.Add(ctx, n, o)
+		t.metrics.input.Add(ctx, n, s.add...)
 	}
 	if n := resp.Usage.OutputTokens; n > 0 {
-		t.metrics.output.Add(ctx, n, o)
+		t.metrics.output.Add(ctx, n, s.add...)
 	}
 }
 
@@ -132,7 +139,7 @@ func (t *Telemetry) toolEnded(ctx context.Context, call *fact.Call, inv fact.Inv
 	case !res.OK():
 		l.outcome = string(res.Code)
 	}
-	t.metrics.toolTime.Record(ctx, took.Seconds(), t.metrics.option(l))
+	t.metrics.toolTime.Record(ctx, took.Seconds(), t.metrics.series(l).record...)
 }
 
 func withError(attrs []attribute.KeyValue, kind string) []attribute.KeyValue {
