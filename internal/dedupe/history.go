@@ -76,7 +76,7 @@ func (s *Store) messages(transcript []byte) ([]fact.Message, error) {
 				return nil, fmt.Errorf("the call at step %d, position %d has no result", ref.Step, ref.Position)
 			}
 		}
-		out = append(out, fact.StepMessages(r, of)...)
+		out = fact.AppendStep(out, r, of)
 	}
 	return out, nil
 }

@@ -124,7 +124,7 @@ func FuzzModelText(f *testing.F) {
 	})
 }
 
-func TestStepMessages_AnswerEveryCallInTheOrderItWasAskedFor(t *testing.T) {
+func TestAppendStep_AnswersEveryCallInTheOrderItWasAskedFor(t *testing.T) {
 	t.Parallel()
 	resp := &Response{Text: "let me see", Calls: []Asked{{Name: "a_b", CallID: "c1"}, {Name: "x", CallID: "c2"}}, Opaque: []byte("o"), Provider: "p"}
 	results := []*Result{
@@ -136,7 +136,7 @@ func TestStepMessages_AnswerEveryCallInTheOrderItWasAskedFor(t *testing.T) {
 		{Role: RoleTool, Text: "yes", CallID: "c1", Tool: "a_b"},
 		{Role: RoleTool, Text: `{"error":{"code":"cancelled","message":"m"}}`, CallID: "c2", Tool: "x", Failed: true},
 	}
-	if diff := cmp.Diff(want, StepMessages(resp, results)); diff != "" {
+	if diff := cmp.Diff(want, AppendStep(nil, resp, results)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
 }

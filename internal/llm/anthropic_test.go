@@ -159,7 +159,7 @@ func TestAnthropic_SendsThinkingAndCallsBackUnchanged(t *testing.T) {
 		t.Errorf("got %q %s %s", first.Text, first.FinishReason, first.Calls)
 	}
 	results := []*fact.Result{{Status: schemas.StatusOK, Output: []byte(`"one"`)}, {Status: schemas.StatusError, Code: schemas.CodeTimeout}}
-	_, err = ask(t, r, func(req *fact.Request) { req.Messages = append(req.Messages, fact.StepMessages(first, results)...) })
+	_, err = ask(t, r, func(req *fact.Request) { req.Messages = fact.AppendStep(req.Messages, first, results) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func checkAnswer(t *testing.T, cfg Config, status int, body string) {
 	if got.Opaque != nil && !json.Valid(got.Opaque) {
 		t.Errorf("opaque is not JSON: %q", got.Opaque)
 	}
-	next := fact.StepMessages(got, make([]*fact.Result, 0))
+	next := fact.AppendStep(nil, got, make([]*fact.Result, 0))
 	if _, err := ask(t, r, func(q *fact.Request) { q.Messages = append(q.Messages, next...) }); err != nil {
 		t.Errorf("the answer can't be sent back: %v", err)
 	}

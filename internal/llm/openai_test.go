@@ -305,7 +305,7 @@ func TestOpenAI_SendsItsOwnAnswerBackUnchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	messages := fact.StepMessages(first, []*fact.Result{
+	messages := fact.AppendStep(nil, first, []*fact.Result{
 		{Status: schemas.StatusOK, Output: []byte(`"one"`)}, {Status: schemas.StatusOK, Output: []byte(`"two"`)},
 	})
 	if _, err := ask(t, r, func(req *fact.Request) { req.Messages = append(req.Messages, messages...) }); err != nil {

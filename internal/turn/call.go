@@ -75,7 +75,7 @@ func (r *run) nextWave(p *plan) error {
 				continue
 			}
 			refusal.Started = c.started
-			if err := r.finish(c, refusal); err != nil {
+			if err := r.finish(c, r.finished(refusal)); err != nil {
 				return err
 			}
 		}
@@ -85,7 +85,13 @@ func (r *run) nextWave(p *plan) error {
 
 // beginFacts start the calls of a wave: those that are new with a tool:start, those that had theirs without.
 func (r *run) beginFacts(wave []*callState) []fact.Fact {
-	var fresh, again []fact.Call
+	// Most waves are one new call that only reads: its start is one piece of memory.
+	b := &struct {
+		fresh, again fact.Began
+		call         [1]fact.Call
+		facts        [2]fact.Fact
+	}{}
+	fresh, again := b.call[:0], []fact.Call(nil)
 	for _, c := range wave {
 		switch {
 		case c.inDoubt: // It runs again under its key; nothing new to say.
@@ -95,13 +101,15 @@ func (r *run) beginFacts(wave []*callState) []fact.Fact {
 			fresh = append(fresh, *c.call)
 		}
 	}
-	var facts []fact.Fact
+	facts := b.facts[:0]
 	at, worker := r.now(), r.loop.cfg.Worker
 	if len(fresh) > 0 {
-		facts = append(facts, &fact.Began{Calls: fresh, At: at, Worker: worker})
+		b.fresh = fact.Began{Calls: fresh, At: at, Worker: worker}
+		facts = append(facts, &b.fresh)
 	}
 	if len(again) > 0 {
-		facts = append(facts, &fact.Began{Calls: again, At: at, Worker: worker, Again: true})
+		b.again = fact.Began{Calls: again, At: at, Worker: worker, Again: true}
+		facts = append(facts, &b.again)
 	}
 	return facts
 }
@@ -247,16 +255,18 @@ func (r *run) execute(ctx context.Context, c *callState) error {
 	}
 	c.begun = true
 	a := r.turn.Accepted
-	res, err := r.loop.tools.Execute(ctx, c.call, fact.Invocation{
+	f := &fact.Finished{Worker: r.loop.cfg.Worker}
+	var err error
+	if f.Result, err = r.loop.tools.Execute(ctx, c.call, fact.Invocation{
 		TurnID: a.TurnID, SessionID: a.SessionID, Agent: a.AgentName, Scope: a.Scope, Durable: c.call.Tool.Changes(),
-	})
-	if err != nil {
+	}); err != nil {
 		if e, ok := errors.AsType[notBegunError](err); ok && e.NotBegun() {
 			c.begun = false
 		}
 		return err
 	}
-	return r.finish(c, &res)
+	f.At = r.now()
+	return r.finish(c, f)
 }
 
 // notBegunError is an error of Tools.Execute that knows whether anything has run.
@@ -267,14 +277,14 @@ type notBegunError interface {
 
 // finish records the result of a call. One that does not fit a record is recorded without its output: a call that started
 // needs a finish.
-func (r *run) finish(c *callState, res *fact.Result) error {
-	err := r.turn.Journal.Add(r.finished(res))
+func (r *run) finish(c *callState, f *fact.Finished) error {
+	err := r.turn.Journal.Add(f)
 	if e, refused := errors.AsType[*schemas.Error](err); refused {
-		res = unfit(res, e)
-		err = r.turn.Journal.Add(r.finished(res))
+		f = r.finished(unfit(&f.Result, e))
+		err = r.turn.Journal.Add(f)
 	}
 	if err == nil {
-		c.result = res
+		c.result = &f.Result
 	}
 	return err
 }

@@ -15,7 +15,8 @@ type Known struct {
 	responses []*fact.Responded
 	calls     map[fact.Ref]*callState
 	cancelled *fact.Cancelled
-	workers   map[string]struct{}
+	// workers are those that had a hand in the turn. They are few.
+	workers []string
 	// starts is how often the turn was started since it made progress, that start included. The first is known to none but the
 	// worker that made it, so a turn of which nothing is recorded counts as started once.
 	starts int
@@ -34,7 +35,7 @@ type callState struct {
 
 // NewKnown returns what a new turn knows: nothing.
 func NewKnown() *Known {
-	return &Known{calls: make(map[fact.Ref]*callState), workers: make(map[string]struct{}), starts: 1}
+	return &Known{responses: make([]*fact.Responded, 0, 8), calls: make(map[fact.Ref]*callState), starts: 1}
 }
 
 // Replay returns what frames say of a turn. The first is its accepted fact, which the caller has.
@@ -54,16 +55,16 @@ func (k *Known) replay(f fact.Fact) error {
 	}
 	switch f := f.(type) {
 	case *fact.Accepted:
-		k.workers[f.Worker] = struct{}{}
+		k.hand(f.Worker)
 	case *fact.Responded:
 		if f.Step != len(k.responses) {
 			return fmt.Errorf("replay a response of step %d after %d steps", f.Step, len(k.responses))
 		}
 		k.responses = append(k.responses, f)
-		k.workers[f.Worker] = struct{}{}
+		k.hand(f.Worker)
 		k.replayStart(f.Wave)
 	case *fact.Began:
-		k.workers[f.Worker] = struct{}{}
+		k.hand(f.Worker)
 		k.replayStart(f.Calls)
 	case *fact.NotBegun:
 		for _, ref := range f.Calls {
@@ -72,17 +73,24 @@ func (k *Known) replay(f fact.Fact) error {
 			}
 		}
 	case *fact.Finished:
-		k.workers[f.Worker] = struct{}{}
+		k.hand(f.Worker)
 		k.call(f.Ref).result = &f.Result
 	case *fact.Cancelled:
 		k.cancelled = f
 	case *fact.Restarted:
-		k.workers[f.Worker] = struct{}{}
+		k.hand(f.Worker)
 		k.starts = f.Start
 	case *fact.Ended:
 		return errors.New("replay a turn that has ended")
 	}
 	return nil
+}
+
+// hand notes that a worker had a hand in the turn.
+func (k *Known) hand(worker string) {
+	if !slices.Contains(k.workers, worker) {
+		k.workers = append(k.workers, worker)
+	}
 }
 
 func (k *Known) replayStart(calls []fact.Call) {

@@ -89,8 +89,14 @@ func (r *run) respond(ctx context.Context, step int) (*fact.Response, *plan, err
 // record records a new response: with its first wave, and durable, when a call of the wave can change something. When nothing
 // may begin any more the response is recorded alone, so that it need not be paid for again.
 func (r *run) record(ctx context.Context, resp *fact.Response, p *plan) error {
-	f := &fact.Responded{Response: *resp, At: r.now(), Worker: r.loop.cfg.Worker}
-	facts := []fact.Fact{f}
+	room := &struct {
+		fact.Responded
+
+		facts [1]fact.Fact
+	}{}
+	f := &room.Responded
+	*f = fact.Responded{Response: *resp, At: r.now(), Worker: r.loop.cfg.Worker}
+	facts := append(room.facts[:0], f)
 	for _, c := range p.refused {
 		facts = append(facts, r.finished(c.result))
 	}
@@ -192,7 +198,7 @@ func (r *run) end(v *verdict) error {
 	}
 	usage, cost, calls := r.known.totals()
 	now := r.now()
-	r.known.workers[r.loop.cfg.Worker] = struct{}{}
+	r.known.hand(r.loop.cfg.Worker)
 	ended := &fact.Ended{
 		Status: v.status, Code: v.code, Message: v.message, Output: v.output,
 		Usage: usage, CostMicros: cost, Steps: len(r.known.responses), ToolCalls: calls,

@@ -21,6 +21,8 @@ type plan struct {
 	waves bool
 	// over says that the response asks for more calls than the turn has left, so that none of them runs.
 	over bool
+	// few is room for ready.
+	few [4]*callState
 }
 
 // next takes the calls of the next wave.
@@ -34,6 +36,7 @@ func (p *plan) next(parallel int) []*callState {
 // newPlan prepares the calls of a new response.
 func (r *run) newPlan(resp *fact.Response) *plan {
 	p := &plan{step: resp.Step}
+	p.ready = p.few[:0]
 	for i, asked := range resp.Calls {
 		ref := fact.Ref{Step: resp.Step, Position: i}
 		c := r.known.call(ref)
@@ -108,7 +111,7 @@ func (r *run) resumeCall(p *plan, c *callState, now *fact.Call, refusal *fact.Re
 		}
 		return nil
 	case c.inDoubt && c.call.Tool.Idempotency == schemas.AtMostOnce:
-		return r.finish(c, resultOf(c, schemas.StatusIndeterminate, schemas.CodeIndeterminate, "a worker stopped while the call ran; it is not run again"))
+		return r.finish(c, r.finished(resultOf(c, schemas.StatusIndeterminate, schemas.CodeIndeterminate, "a worker stopped while the call ran; it is not run again")))
 	case c.started:
 		p.add(c)
 		return nil
@@ -120,7 +123,7 @@ func (r *run) resumeCall(p *plan, c *callState, now *fact.Call, refusal *fact.Re
 		refusal = r.repeated(now)
 	}
 	if refusal != nil {
-		return r.finish(c, refusal)
+		return r.finish(c, r.finished(refusal))
 	}
 	p.add(c)
 	return nil

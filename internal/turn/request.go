@@ -33,7 +33,7 @@ func (r *run) said(step int) []fact.Message {
 	}
 	for ; r.stepsSaid < step; r.stepsSaid++ {
 		results := r.known.results(r.stepsSaid)
-		r.messagesSaid = append(r.messagesSaid, fact.StepMessages(&r.known.responses[r.stepsSaid].Response, results)...)
+		r.messagesSaid = fact.AppendStep(r.messagesSaid, &r.known.responses[r.stepsSaid].Response, results)
 	}
 	return r.messagesSaid[:len(r.messagesSaid):len(r.messagesSaid)]
 }
