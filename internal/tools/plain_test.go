@@ -22,7 +22,7 @@ type plainArgs struct {
 	Ratio  float64   `json:"ratio"`
 	Rough  float32   `json:"rough"`
 	Untold string
-	hidden string
+	hidden string //nolint:unused // For encoding/json it is not there.
 	Never  string `json:"-"`
 }
 
@@ -55,7 +55,7 @@ func TestPlainStruct_FillsInWhatEncodingJSONReads(t *testing.T) {
 			continue
 		}
 		filled++
-		if err := json.Unmarshal(appendValue(nil, args), &want); err != nil || got != want {
+		if err := json.Unmarshal(appendValue(nil, args), &want); err != nil || got != want { //nolint:musttag // A field without a tag is a case.
 			t.Fatalf("%s: filled in %+v, encoding/json reads %+v, %v", text, got, want, err)
 		}
 	}

@@ -94,8 +94,8 @@ func (r *run) record(ctx context.Context, resp *fact.Response, p *plan) error {
 
 		facts [1]fact.Fact
 	}{}
+	room.Responded = fact.Responded{Response: *resp, At: r.now(), Worker: r.loop.cfg.Worker}
 	f := &room.Responded
-	*f = fact.Responded{Response: *resp, At: r.now(), Worker: r.loop.cfg.Worker}
 	facts := append(room.facts[:0], f)
 	for _, c := range p.refused {
 		facts = append(facts, r.finished(c.result))
