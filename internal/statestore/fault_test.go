@@ -56,18 +56,24 @@ func TestStore_DamageFoundWhileReadingEndsItAndTheNextStartIsEmpty(t *testing.T)
 			if hasFailed(s) {
 				t.Fatal("the store has failed before anything was read")
 			}
-			if err := tc.read(s); err == nil {
-				t.Fatal("damaged bytes were read without an error")
-			}
-			if !hasFailed(s) || !errors.Is(s.Err(), ErrDamaged) {
-				t.Errorf("after the read: failed %t, %v; want ErrDamaged", hasFailed(s), s.Err())
-			}
-			s.Close() // Damage may show here again.
-			next := openStore(t, Config{FS: fs})
-			if n := len(committedState(t, next, 1)); n != 0 || len(asides(t, fs)) != 1 {
-				t.Errorf("the next start has %d keys and set %q aside", n, asides(t, fs))
-			}
+			checkReadFindsDamage(t, fs, s, tc.read)
 		})
+	}
+}
+
+// checkReadFindsDamage reads, which must end the store, and starts again, which must heal it.
+func checkReadFindsDamage(t *testing.T, fs *vfs.MemFS, s *Store, read func(s *Store) error) {
+	t.Helper()
+	if err := read(s); err == nil {
+		t.Error("what is damaged was read without an error")
+	}
+	if !hasFailed(s) || !errors.Is(s.Err(), ErrDamaged) {
+		t.Errorf("after the read: failed %t, %v; want ErrDamaged", hasFailed(s), s.Err())
+	}
+	s.Close() // Damage may show here again.
+	next := openStore(t, Config{FS: fs})
+	if n := len(committedState(t, next, 1)); n != 0 || len(asides(t, fs)) != 1 {
+		t.Errorf("the next start has %d keys and set %q aside", n, asides(t, fs))
 	}
 }
 
@@ -91,17 +97,7 @@ func TestStore_AFileOfValuesThatIsGoneIsDamage(t *testing.T) {
 					t.Fatalf("Open: %v", err)
 				}
 				spoil(t, fs, ".blob")
-				if err := read(s); err == nil {
-					t.Error("values were read without their file")
-				}
-				if !hasFailed(s) || !errors.Is(s.Err(), ErrDamaged) {
-					t.Errorf("after the read: failed %t, %v; want ErrDamaged", hasFailed(s), s.Err())
-				}
-				s.Close() // Damage may show here again.
-				next := openStore(t, Config{FS: fs})
-				if n := len(committedState(t, next, 1)); n != 0 || len(asides(t, fs)) != 1 {
-					t.Errorf("the next start has %d keys and set %q aside", n, asides(t, fs))
-				}
+				checkReadFindsDamage(t, fs, s, read)
 			})
 		}
 	}
