@@ -22,7 +22,8 @@ func Filler(key string, n int) string {
 	if n <= corpusBytes-at {
 		return text[at : at+n]
 	}
-	return strings.Repeat(text, 2+n/corpusBytes)[at : at+n]
+	rest := n - (corpusBytes - at) // It goes on at the front.
+	return text[at:] + strings.Repeat(text, 1+rest/corpusBytes)[:rest]
 }
 
 var corpus = sync.OnceValue(func() string { //nolint:gochecknoglobals // It never changes.
