@@ -1,15 +1,42 @@
 package schemas
 
-// MarshalJSON returns the event as it stands on its topic.
-func (ev ToolEvent) MarshalJSON() ([]byte, error) { return appendToolEvent(nil, &ev) }
+import (
+	"bytes"
+	"sync"
+)
 
 // MarshalJSON returns the event as it stands on its topic.
-func (ev TurnOutput) MarshalJSON() ([]byte, error) { return appendTurnOutput(nil, &ev) }
+func (ev ToolEvent) MarshalJSON() ([]byte, error) { return marshal(&ev) }
 
 // MarshalJSON returns the event as it stands on its topic.
-func (ev StatusEvent) MarshalJSON() ([]byte, error) { return appendStatusEvent(nil, &ev) }
+func (ev TurnOutput) MarshalJSON() ([]byte, error) { return marshal(&ev) }
 
-func (e *Envelope) appendTo(o *jsonObject) {
+// MarshalJSON returns the event as it stands on its topic.
+func (ev StatusEvent) MarshalJSON() ([]byte, error) { return marshal(&ev) }
+
+// members is an event that writes the members of its JSON object.
+type members interface{ members(o *jsonObject) }
+
+// objects are those that nobody writes right now, with the room of what was written.
+var objects sync.Pool //nolint:gochecknoglobals // It is room and no state.
+
+// marshal writes an event where others were written before and copies it from there, so that it has no more memory than bytes.
+func marshal(ev members) ([]byte, error) {
+	o, _ := objects.Get().(*jsonObject)
+	if o == nil {
+		o = &jsonObject{}
+	}
+	defer objects.Put(o)
+	*o = openObject(o.b[:0])
+	ev.members(o)
+	o.close()
+	if o.err != nil {
+		return nil, o.err
+	}
+	return bytes.Clone(o.b), nil
+}
+
+func (e *Envelope) members(o *jsonObject) {
 	o.str("event_id", e.EventID)
 	o.str("type", e.Type)
 	o.optInt64("seq", e.Seq)
@@ -22,19 +49,8 @@ func (e *Envelope) appendTo(o *jsonObject) {
 	o.optStrings("metadata", e.Metadata)
 }
 
-// size guesses the bytes that the envelope takes in JSON, so that an event is mostly written without moving it, and little is left
-// over. The numbers are the lengths of names and punctuation, and some room for numbers and escapes.
-func (e *Envelope) size() int {
-	n := 192 + len(e.EventID) + len(e.TurnID) + len(e.SessionID) + len(e.Agent) + len(e.Worker)
-	for k, v := range e.Metadata {
-		n += len(k) + len(v) + 8
-	}
-	return n
-}
-
-func appendToolEvent(dst []byte, ev *ToolEvent) ([]byte, error) {
-	o := openObject(dst)
-	ev.appendTo(&o)
+func (ev *ToolEvent) members(o *jsonObject) {
+	ev.Envelope.members(o)
 	o.optInt32("step", ev.Step)
 	o.optInt32("position", ev.Position)
 	o.optStr("id", ev.ID)
@@ -54,25 +70,14 @@ func appendToolEvent(dst []byte, ev *ToolEvent) ([]byte, error) {
 	o.optInt32("attempts", ev.Attempts)
 	o.optInt64("duration_ms", ev.DurationMS)
 	o.optInt64("cost_micros", ev.CostMicros)
-	o.close()
-	return o.b, o.err
 }
 
-func (ev *ToolEvent) size() int {
-	n := ev.Envelope.size() + 128 + len(ev.ID) + len(ev.CallID) + len(ev.IdempotencyKey) + len(ev.Tool) + len(ev.ToolVersion) + len(ev.Input)
-	if ev.Status != "" {
-		n += 144 + len(ev.Code) + len(ev.Message) + len(ev.Output)
-	}
-	return n
-}
-
-func appendTurnOutput(dst []byte, ev *TurnOutput) ([]byte, error) {
-	o := openObject(dst)
-	ev.appendTo(&o)
+func (ev *TurnOutput) members(o *jsonObject) {
+	ev.Envelope.members(o)
 	o.optStr("model", ev.Model)
 	o.optStr("provider", ev.Provider)
 	if len(ev.Tools) > 0 {
-		appendArray(&o, "tools", ev.Tools, appendOfferedTool)
+		appendArray(o, "tools", ev.Tools, appendOfferedTool)
 	}
 	o.optStr("topic", ev.Topic)
 	o.optInt32("partition", ev.Partition)
@@ -82,7 +87,7 @@ func appendTurnOutput(dst []byte, ev *TurnOutput) ([]byte, error) {
 		o.str("text", *ev.Text)
 	}
 	if len(ev.Calls) > 0 {
-		appendArray(&o, "calls", ev.Calls, appendAskedCall)
+		appendArray(o, "calls", ev.Calls, appendAskedCall)
 	}
 	o.optStr("finish_reason", ev.FinishReason)
 	o.optStr("status", ev.Status)
@@ -90,50 +95,23 @@ func appendTurnOutput(dst []byte, ev *TurnOutput) ([]byte, error) {
 	o.optStr("message", ev.Message)
 	o.optRaw("output", ev.Output)
 	if len(ev.Results) > 0 {
-		appendArray(&o, "results", ev.Results, appendBatchResult)
+		appendArray(o, "results", ev.Results, appendBatchResult)
 	}
 	o.optInt32("steps", ev.Steps)
 	o.optInt32("tool_calls", ev.ToolCalls)
 	o.optInt32("workers", ev.Workers)
-	appendNested(&o, "usage", ev.Usage, appendUsage)
+	appendNested(o, "usage", ev.Usage, appendUsage)
 	o.optInt64("cost_micros", ev.CostMicros)
 	o.optInt64("duration_ms", ev.DurationMS)
-	o.close()
-	return o.b, o.err
 }
 
-func (ev *TurnOutput) size() int {
-	n := ev.Envelope.size() + 64 + len(ev.Model) + len(ev.Provider) + len(ev.Topic) + len(ev.Code) + len(ev.Message) + len(ev.Output)
-	if ev.Text != nil {
-		n += 160 + len(*ev.Text) + len(*ev.Text)/16
-	}
-	if ev.Status != "" {
-		n += 184
-	}
-	for i := range ev.Tools {
-		n += 48 + len(ev.Tools[i].Name) + len(ev.Tools[i].Fingerprint)
-	}
-	for i := range ev.Calls {
-		n += 48 + len(ev.Calls[i].Name) + len(ev.Calls[i].CallID) + len(ev.Calls[i].Arguments)
-	}
-	for i := range ev.Results {
-		n += 128 + len(ev.Results[i].ID) + len(ev.Results[i].Output) + len(ev.Results[i].EventID)
-	}
-	return n
-}
-
-func appendStatusEvent(dst []byte, ev *StatusEvent) ([]byte, error) {
-	o := openObject(dst)
-	ev.appendTo(&o)
+func (ev *StatusEvent) members(o *jsonObject) {
+	ev.Envelope.members(o)
 	o.optInt32("step", ev.Step)
 	o.optInt32("position", ev.Position)
 	o.str("text", ev.Text)
 	o.optInt32("index", ev.Index)
-	o.close()
-	return o.b, o.err
 }
-
-func (ev *StatusEvent) size() int { return ev.Envelope.size() + 96 + len(ev.Text) + len(ev.Text)/16 }
 
 func appendOfferedTool(o *jsonObject, t *OfferedTool) {
 	o.str("name", t.Name)

@@ -58,25 +58,6 @@ func TestJSON_IsWhatEncodingJSONWrites(t *testing.T) {
 	}
 }
 
-// An event whose size was guessed too small is moved while it is written, one that was guessed too large wastes the rest until its
-// cycle is committed.
-func TestJSON_TakesAboutTheRoomItNeeds(t *testing.T) {
-	t.Parallel()
-	for name, ev := range outputs() {
-		text := encodeAny(t, jsonEncoder(t), ev)
-		if spare := cap(text) - len(text); spare > 280 {
-			t.Errorf("%s: %d bytes of %d are not used", name, spare, cap(text))
-		}
-		sized, ok := ev.(interface{ size() int })
-		if !ok {
-			t.Fatalf("%s: %T has no size", name, ev)
-		}
-		if sized.size() < len(text) {
-			t.Errorf("%s: %d bytes were expected, it has %d", name, sized.size(), len(text))
-		}
-	}
-}
-
 func TestJSON_IsWhatEncodingJSONWritesForAnyText(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

@@ -163,7 +163,7 @@ func (e *encoder) Headers() []Header { return e.headers }
 
 func (e *encoder) EncodeTool(ev *ToolEvent) ([]byte, error) {
 	if e.avro == nil {
-		return e.json(appendToolEvent(make([]byte, 0, ev.size()), ev))
+		return e.json(marshal(ev))
 	}
 	var faults rawFaults
 	native := nativeToolEvent(ev, &faults)
@@ -172,7 +172,7 @@ func (e *encoder) EncodeTool(ev *ToolEvent) ([]byte, error) {
 
 func (e *encoder) EncodeTurn(ev *TurnOutput) ([]byte, error) {
 	if e.avro == nil {
-		return e.json(appendTurnOutput(make([]byte, 0, ev.size()), ev))
+		return e.json(marshal(ev))
 	}
 	var faults rawFaults
 	native := nativeTurnOutput(ev, &faults)
@@ -181,7 +181,7 @@ func (e *encoder) EncodeTurn(ev *TurnOutput) ([]byte, error) {
 
 func (e *encoder) EncodeStatus(ev *StatusEvent) ([]byte, error) {
 	if e.avro == nil {
-		return e.json(appendStatusEvent(make([]byte, 0, ev.size()), ev))
+		return e.json(marshal(ev))
 	}
 	return e.binary(RecordStatusEvent, nativeStatusEvent(ev), nil)
 }
