@@ -131,22 +131,22 @@ const payloadHashVersion = 1
 // metadata. Free-form values are part of it as JSON, so it does not depend on the encoding; fields of later releases are
 // not, so neither on the release.
 func (f *turnFaults) payloadHash(ev *TurnEvent) []byte {
-	b, err := canonicalTurn(ev)
-	if err != nil {
+	o := spareObject()
+	defer objects.Put(o)
+	if canonicalTurn(o, ev); o.err != nil {
 		f.notCanonical(ev)
 		return nil
 	}
-	sum := sha256.Sum256(b)
+	sum := sha256.Sum256(o.b)
 	return append([]byte{payloadHashVersion}, sum[:]...)
 }
 
-// canonicalTurn returns what is hashed. Only free-form values go through jcs, which is slow for plain text.
-func canonicalTurn(ev *TurnEvent) ([]byte, error) {
+// canonicalTurn writes what is hashed. Only free-form values go through jcs, which is slow for plain text.
+func canonicalTurn(o *jsonObject, ev *TurnEvent) {
 	sent := *ev
 	sent.Metadata = nil
-	o := openObject(make([]byte, 0, 1024))
 	o.canonical = true
-	return writeTurnEvent(o, &sent)
+	o.write(&sent)
 }
 
 // notCanonical finds the free-form value that has no canonical form: only those can fail.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -28,18 +29,6 @@ func (f *turnFaults) unsupported(path string) {
 	f.add(path, "not supported by this release")
 }
 
-// seenKeys are the keys met in one object. Objects of the contract have few.
-type seenKeys []string
-
-// once refuses a key that an object gives twice: readers of JSON differ in which one they take.
-func (f *turnFaults) once(seen *seenKeys, path, key string) {
-	if slices.Contains(*seen, key) {
-		f.add(path+key, "given twice")
-		return
-	}
-	*seen = append(*seen, key)
-}
-
 func isNull(v []byte) bool { return v[0] == 'n' }
 
 // str reads a string; null is the empty one.
@@ -61,7 +50,8 @@ func (f *turnFaults) free(v []byte) []byte {
 	return append([]byte{}, v...)
 }
 
-// object calls member for each member of an object and returns false if v is none. member says whether it knows the key.
+// object calls member for each member of an object and returns false if v is none. member says whether it knows the key. A key that
+// it knows and that is given twice is refused: readers of JSON differ in which one they take.
 func (f *turnFaults) object(path string, v []byte, member func(key string, v []byte) bool) bool {
 	if isNull(v) {
 		return false
@@ -70,13 +60,14 @@ func (f *turnFaults) object(path string, v []byte, member func(key string, v []b
 		f.add(path, "must be an object")
 		return false
 	}
-	if path != "" {
-		path += "."
-	}
-	seen := make(seenKeys, 0, 16)
+	seen := make([]string, 0, 16) // Objects of the contract have few.
 	eachMember(v, func(key string, v []byte) {
-		if member(key, v) {
-			f.once(&seen, path, key)
+		switch {
+		case !member(key, v):
+		case slices.Contains(seen, key):
+			f.add(strings.TrimPrefix(path+"."+key, "."), "given twice")
+		default:
+			seen = append(seen, key)
 		}
 	})
 	return true

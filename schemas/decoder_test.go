@@ -414,12 +414,14 @@ func TestHash_IsOfTheCanonicalForm(t *testing.T) {
 		ev.Calls = []PlannedCall{{ID: "a", Tool: randomString(r), Input: randomJSON(r, 2)}}
 		ev.Groups = &Groups{Enable: []string{"a"}, Disable: []string{"b"}}
 		ev.Scope.Permissions, ev.Budget = []string{}, &Budget{CostMicros: new(int64(1)), Tokens: new(int64(2))}
-		plain, err := appendTurnEvent(nil, ev)
+		plain, err := marshal(ev)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want, wantErr := jcs.Transform(plain)
-		got, err := canonicalTurn(ev)
+		o := &jsonObject{}
+		canonicalTurn(o, ev)
+		got, err := o.b, o.err
 		if (err == nil) != (wantErr == nil) || err == nil && !bytes.Equal(got, want) {
 			t.Fatalf("got  %s, %v\nwant %s, %v", got, err, want, wantErr)
 		}

@@ -14,26 +14,37 @@ func (ev TurnOutput) MarshalJSON() ([]byte, error) { return marshal(&ev) }
 // MarshalJSON returns the event as it stands on its topic.
 func (ev StatusEvent) MarshalJSON() ([]byte, error) { return marshal(&ev) }
 
-// members is an event that writes the members of its JSON object.
+// members is what writes the members of its JSON object.
 type members interface{ members(o *jsonObject) }
 
 // objects are those that nobody writes right now, with the room of what was written.
 var objects sync.Pool //nolint:gochecknoglobals // It is room and no state.
 
-// marshal writes an event where others were written before and copies it from there, so that it has no more memory than bytes.
-func marshal(ev members) ([]byte, error) {
-	o, _ := objects.Get().(*jsonObject)
-	if o == nil {
-		o = &jsonObject{}
-	}
+// marshal writes an object where others were written before and copies it from there, so that it has no more memory than bytes.
+func marshal(v members) ([]byte, error) {
+	o := spareObject()
 	defer objects.Put(o)
-	*o = openObject(o.b[:0])
-	ev.members(o)
-	o.close()
+	o.write(v)
 	if o.err != nil {
 		return nil, o.err
 	}
 	return bytes.Clone(o.b), nil
+}
+
+// spareObject takes one of objects, or makes one.
+func spareObject() *jsonObject {
+	if o, ok := objects.Get().(*jsonObject); ok {
+		*o = jsonObject{b: o.b[:0]}
+		return o
+	}
+	return &jsonObject{}
+}
+
+// write writes the outermost object.
+func (o *jsonObject) write(v members) {
+	o.b = append(o.b, '{')
+	v.members(o)
+	o.close()
 }
 
 func (e *Envelope) members(o *jsonObject) {

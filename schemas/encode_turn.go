@@ -7,15 +7,10 @@ import (
 )
 
 // MarshalJSON returns the event as it stands on its topic.
-func (ev TurnEvent) MarshalJSON() ([]byte, error) { return appendTurnEvent(nil, &ev) }
+func (ev TurnEvent) MarshalJSON() ([]byte, error) { return marshal(&ev) }
 
 // MarshalJSON returns the message with its text or its parts under `content`.
-func (m Message) MarshalJSON() ([]byte, error) {
-	o := openObject(nil)
-	appendMessage(&o, &m)
-	o.close()
-	return o.b, o.err
-}
+func (m Message) MarshalJSON() ([]byte, error) { return marshal(&m) }
 
 // UnmarshalJSON reads a message whose `content` is a string or an array of parts.
 func (m *Message) UnmarshalJSON(b []byte) error {
@@ -43,29 +38,25 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// appendTurnEvent writes the event without what is absent or equal to its default. Here and below, members are written in
-// the order of their names, so that the same functions write the canonical form that is hashed.
-func appendTurnEvent(dst []byte, ev *TurnEvent) ([]byte, error) {
-	return writeTurnEvent(openObject(dst), ev)
-}
-
-func writeTurnEvent(o jsonObject, ev *TurnEvent) ([]byte, error) {
+// members writes the event without what is absent or equal to its default. Here and below, members are written in the order of
+// their names, so that the same functions write the canonical form that is hashed.
+func (ev *TurnEvent) members(o *jsonObject) {
 	o.optStr("agent", ev.Agent)
-	appendNested(&o, "budget", ev.Budget, appendBudget)
+	appendNested(o, "budget", ev.Budget, appendBudget)
 	if len(ev.Calls) > 0 {
-		appendArray(&o, "calls", ev.Calls, appendPlannedCall)
+		appendArray(o, "calls", ev.Calls, appendPlannedCall)
 	}
 	if ev.Deadline != nil {
 		o.time("deadline", *ev.Deadline)
 	}
-	appendNested(&o, "groups", ev.Groups, appendGroups)
+	appendNested(o, "groups", ev.Groups, appendGroups)
 	if len(ev.Messages) > 0 {
-		appendArray(&o, "messages", ev.Messages, appendMessage)
+		appendArray(o, "messages", ev.Messages, appendMessage)
 	}
 	o.optStrings("metadata", ev.Metadata)
 	o.optRaw("output_schema", ev.OutputSchema)
 	o.optStr("reason", ev.Reason)
-	appendNested(&o, "scope", ev.Scope, appendScope)
+	appendNested(o, "scope", ev.Scope, appendScope)
 	o.optStr("session_id", ev.SessionID)
 	if ev.Tools != nil {
 		o.list("tools", ev.Tools)
@@ -74,11 +65,11 @@ func writeTurnEvent(o jsonObject, ev *TurnEvent) ([]byte, error) {
 	if ev.Type != InputTurn {
 		o.optStr("type", ev.Type)
 	}
-	o.close()
-	return o.b, o.err
 }
 
-func appendMessage(o *jsonObject, m *Message) {
+func appendMessage(o *jsonObject, m *Message) { m.members(o) }
+
+func (m *Message) members(o *jsonObject) {
 	if m.Parts == nil {
 		o.str("content", m.Text)
 	} else {

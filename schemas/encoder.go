@@ -53,7 +53,7 @@ func NewTurnEncoder(enc Encoding, opts EncoderOptions) (*TurnEncoder, error) {
 // Encode returns the record value. It does not check the event: that is the worker's part.
 func (t *TurnEncoder) Encode(ev *TurnEvent) ([]byte, error) {
 	if t.e.avro == nil {
-		return t.e.json(appendTurnEvent(nil, ev))
+		return t.e.json(marshal(ev))
 	}
 	var faults rawFaults
 	return t.e.binary(RecordTurnEvent, nativeTurnEvent(ev, &faults), faults.err)

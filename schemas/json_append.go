@@ -23,8 +23,6 @@ type jsonObject struct {
 	canonical bool
 }
 
-func openObject(dst []byte) jsonObject { return jsonObject{b: append(dst, '{')} }
-
 // key starts a member. Keys are ours: they need no escaping.
 func (o *jsonObject) key(k string) {
 	if o.b[len(o.b)-1] != '{' {
