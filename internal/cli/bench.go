@@ -243,7 +243,7 @@ func (b *bench) measure(ctx context.Context, kind string, n int) (benchResult, e
 	r.FloorCyclesPerS, r.FloorCycleP50MS = fl.cycles/fl.span.Seconds(), fl.cycleP50MS
 	if kind == benchSlow {
 		// The floor has no slow model to wait for; what a closed loop could do at best is in flight over the waits.
-		r.FloorTurnsPerS = float64(n) / (4*benchModelDelay + 3*benchToolDelay).Seconds()
+		r.FloorTurnsPerS = float64(n) / slowTurn.Seconds()
 	}
 	return r, nil
 }

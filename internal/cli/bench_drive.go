@@ -136,7 +136,7 @@ func (b *bench) loop(ctx context.Context, d *driver, c *child, spec runSpec) (*r
 	defer wg.Wait()
 	defer cancel(nil)
 	wg.Go(func() { cancel(d.read(ctx)) })
-	d.fill(ctx, spec.inFlight)
+	d.fill(ctx, spec.inFlight, spec.turnTime())
 	if err := d.wait(ctx, b.flags.warm, true); err != nil {
 		return nil, err
 	}
@@ -199,10 +199,30 @@ func (d *driver) close() {
 	d.reader.Close()
 }
 
-func (d *driver) fill(ctx context.Context, n int) {
+// fill sends n turns, evenly over a time. Slow turns that begin together end together, and a measurement would count a wave of them more
+// or less.
+func (d *driver) fill(ctx context.Context, n int, over time.Duration) {
+	tick := time.NewTicker(max(over/time.Duration(n), 1))
+	defer tick.Stop()
 	for range n {
 		d.send(ctx)
+		if over == 0 {
+			continue
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
 	}
+}
+
+// turnTime is how long a turn waits for its models and tools.
+func (s runSpec) turnTime() time.Duration {
+	if s.kind != benchSlow {
+		return 0
+	}
+	return slowTurn
 }
 
 // send sends one more turn.

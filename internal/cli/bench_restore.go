@@ -173,7 +173,7 @@ func (b *bench) makeState(ctx context.Context, s *app.Settings, spec runSpec, di
 	defer wg.Wait()
 	defer cancel(nil)
 	wg.Go(func() { cancel(d.read(ctx)) })
-	d.fill(ctx, spec.inFlight)
+	d.fill(ctx, spec.inFlight, 0)
 	return d.finish(ctx)
 }
 

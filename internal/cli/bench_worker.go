@@ -28,6 +28,8 @@ const (
 const (
 	benchModelDelay = 500 * time.Millisecond
 	benchToolDelay  = 50 * time.Millisecond
+	// slowTurn is how long a turn with slow tools takes at least.
+	slowTurn        = 4*benchModelDelay + 3*benchToolDelay
 	benchModelBytes = 500
 	benchToolBytes  = 300
 )
