@@ -202,18 +202,14 @@ func (d *driver) close() {
 // fill sends n turns, evenly over a time. Slow turns that begin together end together, and a measurement would count a wave of them more
 // or less.
 func (d *driver) fill(ctx context.Context, n int, over time.Duration) {
-	tick := time.NewTicker(max(over/time.Duration(n), 1))
-	defer tick.Stop()
-	for range n {
-		d.send(ctx)
-		if over == 0 {
-			continue
-		}
+	began := time.Now()
+	for i := range n {
 		select {
-		case <-tick.C:
+		case <-time.After(time.Until(began.Add(over * time.Duration(i) / time.Duration(n)))):
 		case <-ctx.Done():
 			return
 		}
+		d.send(ctx)
 	}
 }
 

@@ -139,13 +139,9 @@ func (p *Partition) NextNote(class byte, before time.Time, after Note) (n Note, 
 // putNotes applies what effects did to notes.
 func putNotes(b *pebble.Batch, done []Mutation) error {
 	for _, m := range done {
-		var err error
-		if m.Value == nil {
-			err = b.Delete([]byte(m.Key), nil)
-		} else {
-			err = b.Set([]byte(m.Key), m.Value, nil)
-		}
-		if err != nil {
+		op := deferred(b, len(m.Key), m.Value)
+		copy(op.Key, m.Key)
+		if err := op.Finish(); err != nil {
 			return err
 		}
 	}

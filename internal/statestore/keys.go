@@ -3,6 +3,7 @@ package statestore
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -58,13 +59,10 @@ func prefixEnd(prefix []byte) []byte {
 
 // logRecordKey is the key of record n of a log: fixed width, so that they sort in order.
 func logRecordKey(log string, n int) string {
-	const digits = "0123456789abcdef"
-	b := append(make([]byte, 0, len(log)+9), log...)
-	b = append(b, '/')
-	for shift := 28; shift >= 0; shift -= 4 {
-		b = append(b, digits[n>>shift&15])
-	}
-	return string(b)
+	var number [4]byte
+	binary.BigEndian.PutUint32(number[:], uint32(n)) //nolint:gosec // Records are few.
+	b := append(make([]byte, 0, len(log)+1+2*len(number)), log...)
+	return string(hex.AppendEncode(append(b, '/'), number[:]))
 }
 
 // comparer orders keys by their bytes, and tells Pebble which part of a key groups it with others: up to the first slash. A scan

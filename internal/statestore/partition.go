@@ -12,9 +12,9 @@ import (
 // new assignment is a new Partition. It is safe for concurrent use; Take and Store.Commit are for the one committer.
 //
 // An effect's life: Add puts it at the end of the queue and its mutations into the overlay, so that reads see them at once.
-// Take folds a prefix of the queue into a batch. When the batch's transaction is committed those who wait are told, the effects are
-// applied to Pebble, and only then leave the overlay, so that no read misses them in between; when not, they just stay, and the next Take has
-// them again. Drop takes those of one owner out of the queue, as if they had never been added.
+// Take folds a prefix of the queue into a batch. When the batch's transaction is committed those who wait are told, the effects
+// are applied to Pebble, and only then leave the overlay, so that no read misses them in between; when not, they just stay, and
+// the next Take has them again. Drop takes those of one owner out of the queue, as if they had never been added.
 type Partition struct {
 	id     int32
 	store  *Store

@@ -68,14 +68,17 @@ func (s *Store) putRecords(b *pebble.Batch, partition int32, records []Record, p
 
 // putRecord writes key and value where the batch keeps them, so that neither is copied twice.
 func putRecord(b *pebble.Batch, partition int32, r *Record) error {
-	size := stateKeySize(r.Key)
-	var op *pebble.DeferredBatchOp
-	if r.Value == nil {
-		op = b.DeleteDeferred(size)
-	} else {
-		op = b.SetDeferred(size, len(r.Value))
-		copy(op.Value, r.Value)
-	}
+	op := deferred(b, stateKeySize(r.Key), r.Value)
 	putStateKey(op.Key, partition, r.Key)
 	return op.Finish()
+}
+
+// deferred begins to set a value, or to delete if it is nil, under a key of so many bytes that is yet to be written.
+func deferred(b *pebble.Batch, keySize int, value []byte) *pebble.DeferredBatchOp {
+	if value == nil {
+		return b.DeleteDeferred(keySize)
+	}
+	op := b.SetDeferred(keySize, len(value))
+	copy(op.Value, value)
+	return op
 }

@@ -30,25 +30,16 @@ func checkValues(cfg Config, name string, size int64) error {
 // readable reads the end of a file of values, which tells where the rest is, and closes it.
 func readable(f vfs.File, size int64) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
+	r, err := sstable.NewSimpleReadable(f)
 	if err != nil {
 		return err
 	}
-	if info.Size() != size {
-		return fmt.Errorf("it has %d bytes instead of %d", info.Size(), size)
-	}
-	r, err := sstable.NewSimpleReadable(keptOpen{f})
-	if err != nil {
-		return err
+	if r.Size() != size {
+		return fmt.Errorf("it has %d bytes instead of %d", r.Size(), size)
 	}
 	_, err = blob.NewFileReader(context.Background(), r, blob.FileReaderOptions{}) //nolint:forbidigo // Open takes no context.
 	return err
 }
-
-// keptOpen is a file that its reader does not close.
-type keptOpen struct{ vfs.File }
-
-func (keptOpen) Close() error { return nil }
 
 // lost is what Pebble panics with when it wants to report a file of values that it cannot open, and does not know which it is.
 const lost = "unknown metadata type: <nil>"

@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"encoding"
 	"encoding/json"
 	"reflect"
 	"strconv"
@@ -36,8 +35,9 @@ func plainStructOf(t reflect.Type) plainStruct {
 }
 
 func decodesItself(t reflect.Type) bool {
-	pointer := reflect.PointerTo(t)
-	return pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) || pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	var d deriver // Of an input.
+	text, _ := d.text(t)
+	return text || d.custom(t)
 }
 
 func isPlainKind(t reflect.Type) bool {
