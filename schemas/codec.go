@@ -33,6 +33,8 @@ type Decoded struct {
 	// Hash is the payload hash: a version byte and the SHA-256 of the canonical fields as sent. It does not depend on the
 	// encoding.
 	Hash []byte
+	// Lone says that the record names no session: the event's is the turn's own id, and no other turn is of it.
+	Lone bool
 	// Encoding is what the record was recognised as.
 	Encoding Encoding
 }

@@ -86,7 +86,8 @@ func (d *Decoder) Decode(ctx context.Context, value []byte, headers []Header) (d
 	if ev.Type == "" {
 		ev.Type = InputTurn
 	}
-	if ev.SessionID == "" {
+	lone := ev.SessionID == ""
+	if lone {
 		ev.SessionID = ev.TurnID
 	}
 	switch {
@@ -95,7 +96,7 @@ func (d *Decoder) Decode(ctx context.Context, value []byte, headers []Header) (d
 	case faults.err != nil:
 		return &Decoded{Event: ev, Encoding: form.encoding}, faults.err
 	}
-	return &Decoded{Event: ev, Hash: hash, Encoding: form.encoding}, nil
+	return &Decoded{Event: ev, Hash: hash, Lone: lone, Encoding: form.encoding}, nil
 }
 
 // panicError makes an error of a panic: goavro is known to have some. The stack is kept for the log; what was thrown is

@@ -144,6 +144,20 @@ func TestDecode_FillsInDefaults(t *testing.T) {
 		Type: InputTurn, TurnID: "t", SessionID: "t", Messages: []Message{{Role: "user", Text: "hi"}}, Tools: []string{},
 		Deadline: new(time.Date(2026, 3, 4, 5, 6, 7, 123e6, time.UTC)),
 	})
+	if !dec.Lone {
+		t.Error("a turn without session_id has a session that others may be of")
+	}
+}
+
+// Who names a session, be it by the turn's own id, means to come back to it.
+func TestDecode_TellsWhoNamesASession(t *testing.T) {
+	t.Parallel()
+	for session, lone := range map[string]bool{"": true, `"session_id":null,`: true, `"session_id":"t",`: false, `"session_id":"s",`: false} {
+		dec, err := decodeJSON(t, `{"turn_id":"t",`+session+goodMessages+`}`)
+		if err != nil || dec.Lone != lone {
+			t.Errorf("%s: lone is %v, want %v (%v)", session, dec.Lone, lone, err)
+		}
+	}
 }
 
 func TestDecode_HashesWhatWasSent(t *testing.T) {

@@ -115,7 +115,7 @@ func (p *partition) accept(ctx context.Context, k *taking) error {
 	}
 	parent, state := traceHeaders(rec.Headers)
 	j, err := p.store.Accept(&dedupe.Input{
-		Event: rec.Event, Hash: rec.Hash, Origin: origin(rec, p.assignment), Timestamp: rec.Timestamp, Agent: agent, Unfit: unfit,
+		Event: rec.Event, Hash: rec.Hash, Lone: rec.Lone, Origin: origin(rec, p.assignment), Timestamp: rec.Timestamp, Agent: agent, Unfit: unfit,
 		Trace: parent, TraceState: state, Thrift: k.thrift, Run: k,
 	})
 	if err != nil {

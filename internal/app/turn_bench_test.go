@@ -14,8 +14,14 @@ import (
 )
 
 // BenchmarkTurn is a whole turn without Kafka: four responses and three reading calls, accepted, run, encoded, taken into a
-// batch with 255 others and settled.
+// batch with 255 others and settled. Once of a session, whose history is kept, and once of none.
 func BenchmarkTurn(b *testing.B) {
+	b.Run("session", func(b *testing.B) { benchTurns(b, true) })
+	b.Run("alone", func(b *testing.B) { benchTurns(b, false) })
+}
+
+func benchTurns(b *testing.B, sessions bool) {
+	b.Helper()
 	telemetry, err := StartTelemetry(b.Context(), "bench", "", "bench")
 	if err != nil {
 		b.Fatal(err)
@@ -37,12 +43,16 @@ func BenchmarkTurn(b *testing.B) {
 	before := cpuTime(b)
 	for i := range b.N {
 		id := "t" + strconv.Itoa(i)
-		value := []byte(`{"turn_id":"` + id + `","messages":[{"role":"user","content":"Please answer a question."}]}`)
+		session := ""
+		if sessions {
+			session = `"session_id":"` + id + `",`
+		}
+		value := []byte(`{"turn_id":"` + id + `",` + session + `"messages":[{"role":"user","content":"Please answer a question."}]}`)
 		d, err := decoder.Decode(b.Context(), value, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
-		rec := &consumer.Record{Topic: "turns", Offset: int64(i), Key: []byte(id), Event: d.Event, Hash: d.Hash}
+		rec := &consumer.Record{Topic: "turns", Offset: int64(i), Key: []byte(id), Event: d.Event, Hash: d.Hash, Lone: d.Lone}
 		if err := p.Handle(b.Context(), rec); err != nil {
 			b.Fatal(err)
 		}

@@ -25,6 +25,7 @@ type benchFlags struct {
 	tools      []string
 	warm, span time.Duration
 	partitions int32
+	perSession int
 	asJSON     bool
 	profile    string
 }
@@ -51,7 +52,7 @@ sees its turn:end.
 
 The worker runs as a process of its own, the broker as another. The floor is measured beside each: the same number of
 records with the same bytes through the same ring of producers, as many commits one after another as a turn needs, and no
-logic at all. Without --brokers the embedded broker is used, which is no measure for a real one.`,
+logic at all. Turns name no session unless --per-session says so. Without --brokers the embedded broker is used, which is no measure for a real one.`,
 		Example: `  worker bench
   worker bench --brokers localhost:9092 --in-flight 512 --tools write --json`,
 		Args: cobra.NoArgs,
@@ -67,6 +68,7 @@ logic at all. Without --brokers the embedded broker is used, which is no measure
 	fl.StringSliceVar(&f.tools, "tools", []string{benchRead, benchWrite, benchSlow}, "kinds of tools: read, write, slow")
 	fl.DurationVar(&f.warm, "warm", 3*time.Second, "time before each measurement")
 	fl.DurationVar(&f.span, "time", 8*time.Second, "time of each measurement")
+	fl.IntVar(&f.perSession, "per-session", 0, "turns of each session, whose history is kept; 0: turns name no session")
 	fl.StringVar(&f.profile, "profile", "", "folder for CPU profiles of the worker")
 	cmd.AddCommand(newBenchWorker(env), newBenchFloor(env), newBenchBroker(env), newBenchRestore(env))
 	return cmd
@@ -77,6 +79,7 @@ type benchResult struct {
 	Brokers         int         `json:"brokers"`
 	Tools           string      `json:"tools"`
 	InFlight        int         `json:"in_flight"`
+	PerSession      int         `json:"per_session"`
 	TurnsPerS       float64     `json:"turns_per_s"`
 	StepsPerS       float64     `json:"steps_per_s"`
 	P50MS           float64     `json:"p50_ms"`
@@ -117,6 +120,11 @@ func runBench(ctx context.Context, env Env, f benchFlags) error {
 		return err
 	}
 	defer b.close()
+	if f.profile != "" {
+		if err := os.MkdirAll(f.profile, 0o750); err != nil {
+			return fmt.Errorf("make the folder for profiles: %w", err)
+		}
+	}
 	if !f.asJSON {
 		printBenchHead(env, b)
 	}
@@ -138,7 +146,11 @@ func runBench(ctx context.Context, env Env, f benchFlags) error {
 }
 
 func printBenchHead(env Env, b *bench) {
-	say(env.Stdout, "broker: %s (%d), %d partitions, %s each after %s\n\n", b.what, b.brokers, b.flags.partitions, b.flags.span, b.flags.warm)
+	sessions := "turns name no session"
+	if n := b.flags.perSession; n > 0 {
+		sessions = fmt.Sprintf("%d turns to a session", n)
+	}
+	say(env.Stdout, "broker: %s (%d), %d partitions, %s, %s each after %s\n\n", b.what, b.brokers, b.flags.partitions, sessions, b.flags.span, b.flags.warm)
 	say(env.Stdout, "%-6s %5s | %8s %8s %8s %8s | %8s %8s %6s | %7s %7s %7s %7s | %6s %6s %8s | %7s\n",
 		"tools", "n", "turns/s", "steps/s", "p50 ms", "p99 ms", "floor/s", "p50 ms", "ratio",
 		"cpu wrk", "broker", "driver", "peak MB", "events", "clog", "bytes", "cyc/s")
@@ -226,7 +238,7 @@ func (b *bench) close() {
 // measure measures the worker, then the floor with what the worker was seen to write.
 func (b *bench) measure(ctx context.Context, kind string, n int) (benchResult, error) {
 	b.runs++
-	r := benchResult{Brokers: b.brokers, Tools: kind, InFlight: n}
+	r := benchResult{Brokers: b.brokers, Tools: kind, InFlight: n, PerSession: b.flags.perSession}
 	w, err := b.run(ctx, runSpec{kind: kind, inFlight: n, name: fmt.Sprintf("b%d-%d-w.", os.Getpid(), b.runs)})
 	if err != nil {
 		return r, err

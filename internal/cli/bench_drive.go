@@ -76,12 +76,14 @@ func (b *bench) run(ctx context.Context, spec runSpec) (res *runResult, err erro
 		return nil, err
 	}
 	defer d.close()
-	res, err = b.loop(ctx, d, c, spec)
-	if err != nil || spec.floor != nil {
-		return res, err
+	d.perSession = b.flags.perSession
+	if res, err = b.loop(ctx, d, c, spec); err != nil {
+		return nil, err
 	}
 	c.stop()
-	res.shape, err = readShape(ctx, s, d.ended())
+	if spec.floor == nil {
+		res.shape, err = readShape(ctx, s, d.ended())
+	}
 	return res, errors.Join(err, b.dropTopics(ctx, s))
 }
 
@@ -164,7 +166,8 @@ type driver struct {
 	producer, reader *kgo.Client
 	topic            string
 	prefix           string
-	// limit is how many turns are sent at most, perSession how many of them make a session; 0 is no limit, and each its own.
+	// limit is how many turns are sent at most, perSession how many of them make a session; 0 is no limit, and
+	// turns that name no session.
 	limit, perSession int
 
 	mu struct {
@@ -238,8 +241,17 @@ func (d *driver) send(ctx context.Context) {
 		key = "s" + strconv.Itoa(n/d.perSession)
 		session = `"session_id":"` + key + `",`
 	}
-	value := []byte(`{"turn_id":"` + id + `",` + session + `"messages":[{"role":"user","content":"Please answer a question."}]}`)
+	value := []byte(turnHead + id + `",` + session + `"messages":[{"role":"user","content":"Please answer a question."}]}`)
 	d.producer.Produce(context.WithoutCancel(ctx), &kgo.Record{Topic: d.topic, Key: []byte(key), Value: value}, nil) // A lost turn shows: the loop starves.
+}
+
+// turnHead is how each turn begins that is sent.
+const turnHead = `{"turn_id":"`
+
+// sentTurn is the id of a turn that was sent.
+func sentTurn(value []byte) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(string(value), turnHead), `"`)
+	return id
 }
 
 // read sees turns end, until ctx does.

@@ -99,6 +99,7 @@ type floor struct {
 
 type floorTurn struct {
 	id        string
+	key       []byte
 	partition int32
 	offset    int64
 	stage     int
@@ -189,7 +190,7 @@ func (f *floor) poll(ctx context.Context) error {
 		return err
 	}
 	fetches.EachRecord(func(rec *kgo.Record) {
-		f.waiting = append(f.waiting, floorTurn{id: string(rec.Key), partition: rec.Partition, offset: rec.Offset})
+		f.waiting = append(f.waiting, floorTurn{id: sentTurn(rec.Value), key: rec.Key, partition: rec.Partition, offset: rec.Offset})
 		if _, ok := f.next[rec.Partition]; !ok {
 			f.next[rec.Partition] = rec.Offset
 		}
@@ -243,7 +244,7 @@ func (f *floor) cycle(ctx context.Context) error {
 
 // records adds what one stage of a turn writes. Fractions of records per stage are carried over to the next turn.
 func (f *floor) records(recs []*kgo.Record, t floorTurn, last bool) []*kgo.Record {
-	key, stages, s := []byte(t.id), float64(f.shape.Stages), &f.shape.Shape
+	key, stages, s := t.key, float64(f.shape.Stages), &f.shape.Shape
 	for i, topic := range []struct {
 		name    string
 		perTurn float64
@@ -263,7 +264,7 @@ func (f *floor) records(recs []*kgo.Record, t floorTurn, last bool) []*kgo.Recor
 		end.Headers = slices.Clone(end.Headers)
 		for i, h := range end.Headers {
 			if h.Key == "ce_subject" {
-				end.Headers[i].Value = key
+				end.Headers[i].Value = []byte(t.id)
 			}
 		}
 		recs = append(recs, end)

@@ -23,7 +23,7 @@ import (
 type restoreFlags struct {
 	benchFlags
 
-	turns, perSession int
+	turns int
 }
 
 func newBenchRestore(env Env) *cobra.Command {

@@ -54,7 +54,7 @@ in LATHE_ENCODING_TURNS, or what --encoding says.
 	fl := cmd.Flags()
 	fl.StringVarP(&f.message, "message", "m", "", "text of a user message; makes one turn event")
 	fl.StringVar(&f.agent, "agent", "", "agent of --message; may be left out when the manifest has only one")
-	fl.StringVar(&f.session, "session", "", "session of --message (default: a session of its own)")
+	fl.StringVar(&f.session, "session", "", "session of --message (default: none, and no later turn knows of it)")
 	fl.StringVar(&f.turn, "turn", "", "turn id of --message (default: a random one)")
 	fl.StringVar(&f.encoding, "encoding", "", "json, avro or avro-single (default: LATHE_ENCODING_TURNS)")
 	fl.BoolVarP(&f.wait, "wait", "w", false, "print the turns' events until each has ended")

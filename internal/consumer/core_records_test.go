@@ -121,6 +121,20 @@ func (*bed) byOffset(letters []letter) []letter {
 	return out
 }
 
+// lone sends a turn that names no session, and one that names its own id.
+func lone(b *bed) {
+	s := sessionOn(0, 1)
+	alone, named := turn(s, s), turn(s, s)
+	alone.Value = fmt.Appendf(nil, `{"turn_id":%q,"messages":[{"role":"user","content":"hello"}]}`, s)
+	b.produce(alone, named)
+	p := b.start(handling(&echo{value: func(rec *Record) []byte { return fmt.Appendf(nil, " %v", rec.Lone) }}))
+	b.handled()
+	if got := b.outputs()[s]; len(got) != 1 || got[0] != s+" 1 true" { // To the echo, which looks at no payload, the second is a repeat.
+		b.t.Errorf("outputs %q", got)
+	}
+	p.end()
+}
+
 // oddRecords sends what is too large, and random bytes.
 func oddRecords(b *bed) {
 	s := sessionOn(2, 1)

@@ -26,6 +26,7 @@ var core = []struct {
 	{"an empty disk is filled from the changelog", restoreToEmptyDisk},
 	{"what cannot be accepted is a dead letter", deadLetters},
 	{"an odd record harms nobody", oddRecords},
+	{"a turn that names no session is known as such", lone},
 	{"a slow turn holds up nobody else", slowTurn},
 	{"a session is never run twice at a time", sessionsAreSerial},
 	{"a cancel does not queue", cancelOvertakes},

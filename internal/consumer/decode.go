@@ -42,7 +42,7 @@ func (w *Worker) read(ctx context.Context, rec *Record) *schemas.Error {
 		}
 		return refusal(err)
 	}
-	rec.Event, rec.Hash, rec.Encoding = decoded.Event, decoded.Hash, decoded.Encoding
+	rec.Event, rec.Hash, rec.Lone, rec.Encoding = decoded.Event, decoded.Hash, decoded.Lone, decoded.Encoding
 	return w.misplaced(rec)
 }
 

@@ -146,7 +146,9 @@ type Record struct {
 	// Event has no more than the ids when the record cannot be read any more and is handled since its turn is under way.
 	Event *schemas.TurnEvent
 	// Hash is the payload hash.
-	Hash     []byte
+	Hash []byte
+	// Lone says that the event names no session.
+	Lone     bool
 	Encoding schemas.Encoding
 	// Suspect says that the partition's last owner may have died and may have run the turn as it did.
 	Suspect bool

@@ -16,8 +16,10 @@ import (
 
 // Input is a turn event as it came, with the agent as it is bound now.
 type Input struct {
-	Event  *schemas.TurnEvent
-	Hash   []byte
+	Event *schemas.TurnEvent
+	Hash  []byte
+	// Lone says that the event names no session: its turn keeps nothing for others.
+	Lone   bool
 	Origin fact.Origin
 	// Timestamp is the record's; it tells how late it is for what expires.
 	Timestamp time.Time
@@ -239,7 +241,7 @@ func (s *Store) keepAgent(hash []byte, agent *fact.Agent) {
 func accepted(in *Input, agentHash []byte, cfg Config) *fact.Accepted {
 	ev := in.Event
 	a := &fact.Accepted{
-		TurnID: ev.TurnID, SessionID: ev.SessionID, AgentName: in.Agent.Name, AgentHash: agentHash, PayloadHash: in.Hash,
+		TurnID: ev.TurnID, SessionID: ev.SessionID, Lone: in.Lone, AgentName: in.Agent.Name, AgentHash: agentHash, PayloadHash: in.Hash,
 		Origin: in.Origin, At: cfg.Now(), Metadata: ev.Metadata, Narrowed: ev.Tools != nil, Tools: ev.Tools, Scope: ev.Scope,
 		OutputSchema: ev.OutputSchema, Trace: in.Trace, TraceState: in.TraceState, Worker: cfg.Process,
 		Messages: make([]fact.Message, len(ev.Messages)),

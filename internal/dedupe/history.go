@@ -10,9 +10,12 @@ import (
 	"github.com/lathe-run/lathe/internal/statestore"
 )
 
+// remembers reports whether the turn has the history of a session: what was said before it, and what it leaves to those that come after.
+func (j *Journal) remembers() bool { return j.agent.History && !j.accepted.Lone }
+
 // loadHistory reads what the session said before, and the number that the turn will have in it.
 func (s *Store) loadHistory(j *Journal) error {
-	if !j.agent.History {
+	if !j.remembers() {
 		return nil
 	}
 	session := j.accepted.SessionID
@@ -99,7 +102,7 @@ func said(a *fact.Accepted) []fact.Message {
 // appendHistory adds the turn's transcript to its session, in parts of whole frames where it would pass the record limit, and
 // drops the oldest turns that the session has no room for any more.
 func (j *Journal) appendHistory(e *statestore.Effect, at time.Time) {
-	if !j.agent.History || j.thrift == ThriftBare {
+	if !j.remembers() || j.thrift == ThriftBare {
 		return
 	}
 	total, limit := 0, j.store.codec.cfg.RecordBytes

@@ -152,6 +152,37 @@ func TestHistory_IsNotKeptForAnAgentWithout(t *testing.T) {
 	}
 }
 
+// Its session has its id, but is not one that another turn can be of, not even by naming it.
+func TestHistory_IsNotKeptOfATurnThatNamesNoSession(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.say("t1", "before", "one", `"r1"`, 1)
+	lone := askIn("t1", "t1", "alone", 2)
+	lone.Lone = true
+	j := b.accept(lone)
+	if got := texts(j.History()); len(got) != 0 {
+		t.Errorf("it is told %q", got)
+	}
+	b.add(j, responded(0, `{}`))
+	j.Close()
+	b.commit()
+	b.restart("w2")
+	if j = b.accept(lone); !j.Resumed() || len(j.History()) != 0 {
+		t.Errorf("resumed (%v), it is told %q", j.Resumed(), texts(j.History()))
+	}
+	c := call(lookup(), 0, 0, `{}`)
+	b.add(j, began(c), finished(c, `"r2"`), responded(1), ended(schemas.StatusCompleted))
+	j.Close()
+	b.commit()
+	if got := b.committedKeys(); !slices.Equal(got, []string{historyKey("t1", 0, 0), "tbefore", "tt1"}) {
+		t.Errorf("the state holds %q", got)
+	}
+	want := []string{"user one", "assistant ", "tool r1", "assistant done"}
+	if diff := cmp.Diff(want, texts(b.accept(askIn("t1", "after", "hi", 3)).History())); diff != "" {
+		t.Errorf("who names its session is told (-want +got):\n%s", diff)
+	}
+}
+
 // Sessions whose ids begin alike must not read one another.
 func TestHistory_IsOfOneSession(t *testing.T) {
 	t.Parallel()

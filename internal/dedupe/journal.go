@@ -253,7 +253,7 @@ func (j *Journal) record(e *statestore.Effect, f fact.Fact, seq int64) error {
 
 // keep adds a frame to the transcript when it belongs to the conversation.
 func (j *Journal) keep(f fact.Fact, frame []byte) {
-	if !j.agent.History {
+	if !j.remembers() {
 		return
 	}
 	switch f.(type) {

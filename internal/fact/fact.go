@@ -43,6 +43,8 @@ type Accepted struct {
 	Worker     string `cbor:"17,keyasint"`
 	// OwnHistory says that the turn brought assistant or system messages, which replace the stored history for itself.
 	OwnHistory bool `cbor:"18,keyasint,omitempty"`
+	// Lone says that the turn named no session: what was said in one is not for it, and what it says is kept for no other.
+	Lone bool `cbor:"19,keyasint,omitempty"`
 }
 
 // Origin is where the turn's record stands.
