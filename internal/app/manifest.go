@@ -37,7 +37,7 @@ type ManifestAgent struct {
 	System           string     `yaml:"system" text:"true" desc:"the system prompt"`
 	SystemFile       string     `yaml:"system_file" path:"true" desc:"file with the system prompt, relative to the manifest; instead of system"`
 	Tools            []string   `yaml:"tools" desc:"names of the tools the agent may call; * stands for any characters (\"crm_*\")"`
-	History          string     `yaml:"history" default:"session" oneof:"session|none" desc:"session: a turn sees the earlier turns of its session. none: each turn starts afresh"`
+	History          string     `yaml:"history" default:"session" oneof:"session|none" desc:"session: a turn sees the earlier turns of the session that it names. none: each turn starts afresh"`
 	Limits           TurnLimits `yaml:"limits" desc:"bounds of one turn; a turn at a bound ends as failed and says which. What is not set here is what the LATHE_TURN_ settings say"`
 	OnUnknownOutcome string     `yaml:"on_unknown_outcome" default:"end" oneof:"end|continue" desc:"when a call that may have changed something has no known outcome: end the turn, or tell the model and go on"`
 	OnToolError      string     `yaml:"on_tool_error" default:"continue" oneof:"continue|fail" desc:"when a call fails otherwise: tell the model and go on, or fail the turn"`
