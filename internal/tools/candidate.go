@@ -15,7 +15,7 @@ type candidate struct {
 	modelName string
 	opts      Options
 	run       runner
-	decode    func(input []byte, args map[string]any) (any, error)
+	in        decoder
 	input     *schema
 	output    *schema
 	gate      string
@@ -33,7 +33,7 @@ func newCandidate(t Tool, s Settings, limits Config) *candidate {
 		modelName: modelName(t.name),
 		opts:      opts,
 		run:       t.run,
-		decode:    t.decode,
+		in:        t.in,
 		gate:      gate(t.opts, s),
 	}
 	c.faults = append(append(c.faults, t.faults...), check(t.name, opts, t.opts.Effect, limits)...)

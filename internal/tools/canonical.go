@@ -19,6 +19,10 @@ func CanonicalJSON(v any) ([]byte, error) {
 
 // Canonical returns the canonical form of one JSON value.
 func Canonical(raw []byte) ([]byte, error) {
+	var f flat
+	if f.read(raw, maxDepth); f.ok {
+		return f.append(make([]byte, 0, len(raw)), 0), nil
+	}
 	v, err := parse(raw)
 	if err != nil {
 		return nil, err
@@ -73,10 +77,15 @@ func appendObject(dst []byte, m map[string]any) []byte {
 
 // appendString escapes what RFC 8785 escapes and nothing else.
 func appendString(dst []byte, s string) []byte {
-	const hex = "0123456789abcdef"
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
 	}
+	return appendEscaped(dst, s)
+}
+
+// appendEscaped is appendString for text that is valid UTF-8.
+func appendEscaped[T string | []byte](dst []byte, s T) []byte {
+	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
 	start := 0
 	for i := range len(s) {

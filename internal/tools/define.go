@@ -24,15 +24,7 @@ func Define[In, Out any](name string, run func(c *Context, in In) (Out, error), 
 		output, faults := deriveOutput(reflect.TypeFor[Out]())
 		t.output, t.faults = output, append(t.faults, faults...)
 	}
-	plain := plainStructOf(reflect.TypeFor[In]())
-	t.decode = func(input []byte, args map[string]any) (any, error) {
-		in := new(In)
-		if plain != nil && plain.fill(reflect.ValueOf(in).Elem(), args) {
-			return in, nil
-		}
-		in = new(In)
-		return in, json.Unmarshal(input, in)
-	}
+	t.in = decoder{fresh: func() any { return new(In) }, plain: plainStructOf(reflect.TypeFor[In]())}
 	t.run = func(c *Context, input []byte, decoded any) (any, error) {
 		in, ok := decoded.(*In)
 		if !ok {

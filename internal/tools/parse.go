@@ -176,21 +176,30 @@ func (p *parser) next(end byte) (done bool, err error) {
 
 func (p *parser) text() (string, error) {
 	start := p.at
+	plain, err := p.skipText()
+	if err != nil {
+		return "", err
+	}
+	return unquote(p.raw[start:p.at], plain)
+}
+
+// skipText skips a JSON string; plain says that nothing in it is escaped. What is escaped may still be escaped wrongly.
+func (p *parser) skipText() (plain bool, err error) {
 	p.at++
-	plain := true
+	plain = true
 	for ; p.at < len(p.raw); p.at++ {
 		switch c := p.raw[p.at]; {
 		case c == '"':
 			p.at++
-			return unquote(p.raw[start:p.at], plain)
+			return plain, nil
 		case c == '\\':
 			plain = false
 			p.at++
 		case c < 0x20:
-			return "", p.invalid()
+			return false, p.invalid()
 		}
 	}
-	return "", p.invalid()
+	return false, p.invalid()
 }
 
 // unquote decodes a JSON string; plain says that nothing in it is escaped.
@@ -207,17 +216,26 @@ func unquote(quoted []byte, plain bool) (string, error) {
 
 func (p *parser) number() (any, error) {
 	start := p.at
+	if err := p.skipNumber(); err != nil {
+		return nil, err
+	}
+	return json.Number(p.raw[start:p.at]), nil
+}
+
+// skipNumber skips a number within the bounds.
+func (p *parser) skipNumber() error {
+	start := p.at
 	if p.at < len(p.raw) && p.raw[p.at] == '-' {
 		p.at++
 	}
 	zero := p.at < len(p.raw) && p.raw[p.at] == '0'
 	if n := p.digits(); n == 0 || zero && n > 1 {
-		return nil, p.invalid()
+		return p.invalid()
 	}
 	if p.at < len(p.raw) && p.raw[p.at] == '.' {
 		p.at++
 		if p.digits() == 0 {
-			return nil, p.invalid()
+			return p.invalid()
 		}
 	}
 	exponent := ""
@@ -228,17 +246,17 @@ func (p *parser) number() (any, error) {
 		}
 		from := p.at
 		if p.digits() == 0 {
-			return nil, p.invalid()
+			return p.invalid()
 		}
 		exponent = strings.TrimLeft(string(p.raw[from:p.at]), "0")
 	}
 	if p.at-start > maxNumberLength {
-		return nil, fmt.Errorf("a number of more than %d characters", maxNumberLength)
+		return fmt.Errorf("a number of more than %d characters", maxNumberLength)
 	}
 	if n := len(maxExponent); len(exponent) > n || len(exponent) == n && exponent > maxExponent {
-		return nil, errors.New("a number with an exponent beyond " + maxExponent)
+		return errors.New("a number with an exponent beyond " + maxExponent)
 	}
-	return json.Number(p.raw[start:p.at]), nil
+	return nil
 }
 
 // digits skips digits and counts them.

@@ -13,7 +13,8 @@ type plainStruct map[string]int // field by its name in JSON
 
 // plainStructOf returns nil for a type that is to be decoded by encoding/json.
 func plainStructOf(t reflect.Type) plainStruct {
-	if t.Kind() != reflect.Struct || decodesItself(t) {
+	var d deriver // Of an input.
+	if t.Kind() != reflect.Struct || hasOwnJSON(t, &d) {
 		return nil
 	}
 	p := make(plainStruct, t.NumField())
@@ -26,7 +27,7 @@ func plainStructOf(t reflect.Type) plainStruct {
 		if name == "" {
 			name = f.Name
 		}
-		if _, twice := p[name]; twice || f.Anonymous || !isPlainKind(f.Type) || strings.Contains(options, "string") || !isPlainName(name) {
+		if _, twice := p[name]; twice || f.Anonymous || !isPlainKind(f.Type, &d) || strings.Contains(options, "string") || !isPlainName(name) {
 			return nil
 		}
 		p[name] = i
@@ -34,14 +35,15 @@ func plainStructOf(t reflect.Type) plainStruct {
 	return p
 }
 
-func decodesItself(t reflect.Type) bool {
-	var d deriver // Of an input.
+// hasOwnJSON reports whether a type has methods by which encoding/json reads it, or writes it.
+func hasOwnJSON(t reflect.Type, d *deriver) bool {
 	text, _ := d.text(t)
 	return text || d.custom(t)
 }
 
-func isPlainKind(t reflect.Type) bool {
-	if t == reflect.TypeFor[json.Number]() || decodesItself(t) {
+// isPlainKind reports whether encoding/json reads a type, or writes it if d is of an output, by nothing but its kind.
+func isPlainKind(t reflect.Type, d *deriver) bool {
+	if t == reflect.TypeFor[json.Number]() || hasOwnJSON(t, d) {
 		return false
 	}
 	switch t.Kind() { //nolint:exhaustive // All others are not plain.
@@ -66,6 +68,37 @@ func (p plainStruct) fill(v reflect.Value, args map[string]any) bool {
 		}
 	}
 	return true
+}
+
+// fillFlat is fill for arguments that are flat; they are an object.
+func (p plainStruct) fillFlat(v reflect.Value, f *flat) bool {
+	for m := f.token(0).first; m != 0; m = f.token(m).next {
+		i, ok := p[string(f.bytes(f.token(m).key))]
+		if !ok || !f.set(v.Field(i), f.token(m)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *flat) set(field reflect.Value, t *token) bool {
+	switch t.kind {
+	case '"':
+		if field.Kind() != reflect.String {
+			return false
+		}
+		field.SetString(string(f.bytes(t.text)))
+		return true
+	case 't', 'f':
+		if field.Kind() != reflect.Bool {
+			return false
+		}
+		field.SetBool(t.kind == 't')
+		return true
+	case 0:
+		return setNumber(field, string(f.bytes(t.text)))
+	}
+	return false
 }
 
 func setPlain(field reflect.Value, arg any) bool {

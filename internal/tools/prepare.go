@@ -62,6 +62,11 @@ func (t *boundTool) arguments(raw []byte, limit int) ([]byte, any, *misfit) {
 	if len(raw) > limit {
 		return nil, nil, &misfit{message: tooLarge("$: the arguments have", len(raw), limit)}
 	}
+	if input, in, err := t.flatArguments(raw); err != nil {
+		return nil, nil, undecodable(err)
+	} else if input != nil {
+		return input, in, nil
+	}
 	args, err := parseObject(raw, t.maxDepth)
 	if err != nil {
 		return nil, nil, &misfit{message: "$: " + err.Error()}
@@ -71,11 +76,26 @@ func (t *boundTool) arguments(raw []byte, limit int) ([]byte, any, *misfit) {
 		return nil, nil, &misfit{message: explain(err)}
 	}
 	input := appendValue(make([]byte, 0, len(raw)+8), args)
-	decoded, err := t.decode(input, args)
+	in, err := t.in.decode(input, args)
 	if err != nil {
 		return nil, nil, undecodable(err)
 	}
-	return input, decoded, nil
+	return input, in, nil
+}
+
+// flatArguments is arguments for those that fit at a glance. It returns nothing for others, be they right or wrong.
+func (t *boundTool) flatArguments(raw []byte) ([]byte, any, error) {
+	if t.strip != nil {
+		return nil, nil, nil
+	}
+	var f flat
+	f.read(raw, t.maxDepth)
+	if !t.input.fits(&f) || f.token(0).kind != '{' {
+		return nil, nil, nil
+	}
+	input := f.append(make([]byte, 0, len(raw)+8), 0)
+	in, err := t.in.decodeFlat(input, &f)
+	return input, in, err
 }
 
 // undecodable explains arguments that fit the schema but not the Go type: a number that is too large, a time that is none.

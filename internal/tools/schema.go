@@ -29,6 +29,11 @@ func (s *schema) validate(v any) error {
 	return s.compiled.Validate(v) //nolint:wrapcheck // explain reads it.
 }
 
+// fits reports whether a flat value certainly fits, so that it need not be parsed for the validator. Without a schema all fit.
+func (s *schema) fits(f *flat) bool {
+	return f.ok && (s == nil || s.shape != nil && s.shape.acceptsFlat(f, 0))
+}
+
 // compile checks and compiles a schema. what says which of the tool's two schemas it is.
 func compile(raw []byte, what string) (*schema, []problem) {
 	fault := func(text, fix string) (*schema, []problem) {

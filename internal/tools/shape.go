@@ -114,7 +114,60 @@ func (s *shape) acceptsObject(m map[string]any) bool {
 	return true
 }
 
+// acceptsFlat is accepts for value i of a flat one.
+func (s *shape) acceptsFlat(f *flat, i int) bool {
+	t := f.token(i)
+	switch t.kind {
+	case '{':
+		return (s.kind == "object" || s.kind == "") && s.acceptsMembers(f, t)
+	case '[':
+		if s.kind != "array" && s.kind != "" {
+			return false
+		}
+		for m := t.first; m != 0 && s.items != nil; m = f.token(m).next {
+			if !s.items.acceptsFlat(f, m) {
+				return false
+			}
+		}
+		return true
+	case '"':
+		return s.kind == "string" || s.kind == ""
+	case 't', 'f':
+		return s.kind == "boolean" || s.kind == ""
+	case 'n':
+		return s.kind == "null" || s.kind == ""
+	}
+	return s.kind == "number" || s.kind == "" || s.kind == "integer" && isPlainInteger(f.bytes(t.text))
+}
+
+func (s *shape) acceptsMembers(f *flat, t *token) bool {
+	for _, name := range s.required {
+		m := t.first
+		for m != 0 && string(f.bytes(f.token(m).key)) != name {
+			m = f.token(m).next
+		}
+		if m == 0 {
+			return false
+		}
+	}
+	for m := t.first; m != 0; m = f.token(m).next {
+		if sub := s.properties[string(f.bytes(f.token(m).key))]; sub != nil {
+			if !sub.acceptsFlat(f, m) {
+				return false
+			}
+		} else if s.closed {
+			return false
+		}
+	}
+	return true
+}
+
 // isPlainInteger reports whether a number is written as an integer. Others may be one too, as 1.0 is.
-func isPlainInteger(n string) bool {
-	return !slices.ContainsFunc([]byte(n), func(c byte) bool { return c == '.' || c == 'e' || c == 'E' })
+func isPlainInteger[T string | []byte](n T) bool {
+	for i := range len(n) {
+		if c := n[i]; c == '.' || c == 'e' || c == 'E' {
+			return false
+		}
+	}
+	return true
 }

@@ -31,16 +31,16 @@ const (
 
 // Tool is a tool as the program defined it. Make one with Define; what is wrong with it shows when it is bound.
 type Tool struct {
-	name   string
-	opts   Options
-	run    runner
-	decode func(input []byte, args map[string]any) (any, error)
+	name string
+	opts Options
+	run  runner
+	in   decoder
 	// input and output are JSON Schemas; output may be empty.
 	input, output []byte
 	faults        []problem
 }
 
-// runner is a tool's code: it takes the canonical arguments, as they are and as decode has read them, and returns a value that
+// runner is a tool's code: it takes the canonical arguments, as they are and as they were read when the call was prepared, and returns a value that
 // encoding/json can write. Without a decoded value, or with another tool's, it reads them itself.
 type runner func(c *Context, input []byte, decoded any) (any, error)
 
