@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/lathe-run/lathe/internal/spare"
 )
@@ -18,6 +19,8 @@ type reply struct {
 	// raw is the JSON of the tool's value, as encoding/json wrote it; if text is set, it is the canonical form of that string.
 	raw  []byte
 	text any
+	// fits is set if raw is canonical and certainly fits the tool's schema.
+	fits bool
 	err  error
 }
 
@@ -116,8 +119,14 @@ func (a *attempt) run() {
 
 func (a *attempt) encode(v any) reply {
 	if s, ok := v.(string); ok {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-		return reply{raw: appendString(make([]byte, 0, len(s)+2), s), text: s}
+		if !utf8.ValidString(s) {
+			s = strings.ToValidUTF8(s, "\uFFFD")
+			v = s
+		}
+		return reply{raw: appendEscaped(make([]byte, 0, len(s)+2), s), text: v}
+	}
+	if raw := a.x.tool.out.encode(v); raw != nil {
+		return reply{raw: raw, fits: true}
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {

@@ -16,6 +16,7 @@ type candidate struct {
 	opts      Options
 	run       runner
 	in        decoder
+	out       plainOutput
 	input     *schema
 	output    *schema
 	gate      string
@@ -34,6 +35,7 @@ func newCandidate(t Tool, s Settings, limits Config) *candidate {
 		opts:      opts,
 		run:       t.run,
 		in:        t.in,
+		out:       t.out,
 		gate:      gate(t.opts, s),
 	}
 	c.faults = append(append(c.faults, t.faults...), check(t.name, opts, t.opts.Effect, limits)...)

@@ -23,6 +23,7 @@ func Define[In, Out any](name string, run func(c *Context, in In) (Out, error), 
 	if len(t.output) == 0 {
 		output, faults := deriveOutput(reflect.TypeFor[Out]())
 		t.output, t.faults = output, append(t.faults, faults...)
+		t.out = plainOutputOf(reflect.TypeFor[Out]())
 	}
 	t.in = decoder{fresh: func() any { return new(In) }, plain: plainStructOf(reflect.TypeFor[In]())}
 	t.run = func(c *Context, input []byte, decoded any) (any, error) {

@@ -8,8 +8,8 @@ import (
 
 // result checks what a tool answered and returns its canonical form.
 func (t *boundTool) result(r reply) ([]byte, *failure) {
-	output, v, fits := r.raw, r.text, false
-	if v == nil {
+	output, v, fits := r.raw, r.text, r.fits
+	if v == nil && !fits {
 		output, fits = t.flatResult(r.raw)
 	}
 	if v == nil && !fits {

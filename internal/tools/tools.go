@@ -35,6 +35,8 @@ type Tool struct {
 	opts Options
 	run  runner
 	in   decoder
+	// out is nil unless results are plain and the schema is the one that follows from their type.
+	out plainOutput
 	// input and output are JSON Schemas; output may be empty.
 	input, output []byte
 	faults        []problem
