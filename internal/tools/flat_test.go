@@ -15,9 +15,9 @@ func flatShapes(tb testing.TB) []*schema {
 	tb.Helper()
 	var list []*schema
 	for _, raw := range []string{
-		`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}},"required":["a"],"additionalProperties":false}`,
-		`{"type":"object","properties":{"a":{"type":"array","items":{"type":"number"}},"é":{"type":"boolean"}},"required":["b","z"]}`,
-		`{"type":"array","items":{"type":"object","properties":{"a":{"type":"null"}}}}`,
+		`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":["integer","null"]}},"required":["a"],"additionalProperties":false}`,
+		`{"type":"object","properties":{"a":{"type":["null","array"],"items":{"type":"number"}},"é":{"type":"boolean"}},"required":["b","z"]}`,
+		`{"type":"array","items":{"type":["object","null"],"properties":{"a":{"type":"null"}}}}`,
 		`{"properties":{"a":{},"b":{"type":"object","additionalProperties":false}}}`, `{"type":"string"}`, `{"type":"integer"}`, `{}`,
 	} {
 		s, faults := compile([]byte(raw), "input")

@@ -8,15 +8,25 @@ import (
 // shape is the plain part of a JSON Schema: types, properties, items. Most schemas of tools say nothing else, and a value that fits
 // can be told at a glance, where the validator makes a dozen allocations. What does not fit, or may not, is the validator's matter.
 type shape struct {
-	kind       string
+	kind string
+	// null is set when null fits beside the kind. What is derived from Go types says so of pointers, lists and maps.
+	null       bool
 	properties map[string]*shape
 	required   []string
 	closed     bool
 	items      *shape
 }
 
-// shapeOf returns the shape of a schema that says nothing but what a shape holds, else nil.
+// shapeOf returns the shape of a schema that says nothing but what a shape holds, else nil. Null must not fit a whole value.
 func shapeOf(doc any) *shape {
+	if s := partOf(doc); s != nil && !s.null {
+		return s
+	}
+	return nil
+}
+
+// partOf is shapeOf for a property or an item.
+func partOf(doc any) *shape {
 	m, ok := doc.(map[string]any)
 	if !ok {
 		return nil
@@ -27,7 +37,7 @@ func shapeOf(doc any) *shape {
 		switch key {
 		case "$schema", "title", "description", "default", "examples":
 		case "type":
-			s.kind, ok = v.(string)
+			ok = s.takeType(v)
 		case "properties":
 			ok = s.takeProperties(v)
 		case "required":
@@ -36,7 +46,7 @@ func shapeOf(doc any) *shape {
 			ok = v == false
 			s.closed = true
 		case "items":
-			s.items = shapeOf(v)
+			s.items = partOf(v)
 			ok = s.items != nil
 		default:
 			return nil
@@ -48,6 +58,19 @@ func shapeOf(doc any) *shape {
 	return s
 }
 
+func (s *shape) takeType(v any) bool {
+	if list, ok := v.([]any); ok && len(list) == 2 && slices.Contains(list, any("null")) {
+		s.null = true
+		v = list[0]
+		if v == "null" {
+			v = list[1]
+		}
+	}
+	kind, ok := v.(string)
+	s.kind = kind
+	return ok
+}
+
 func (s *shape) takeProperties(v any) bool {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -55,7 +78,7 @@ func (s *shape) takeProperties(v any) bool {
 	}
 	s.properties = make(map[string]*shape, len(m))
 	for name, sub := range m {
-		if s.properties[name] = shapeOf(sub); s.properties[name] == nil {
+		if s.properties[name] = partOf(sub); s.properties[name] == nil {
 			return false
 		}
 	}
@@ -91,7 +114,7 @@ func (s *shape) accepts(v any) bool {
 	case bool:
 		return s.kind == "boolean" || s.kind == ""
 	case nil:
-		return s.kind == "null" || s.kind == ""
+		return s.kind == "null" || s.kind == "" || s.null
 	}
 	return false
 }
@@ -135,7 +158,7 @@ func (s *shape) acceptsFlat(f *flat, i int) bool {
 	case 't', 'f':
 		return s.kind == "boolean" || s.kind == ""
 	case 'n':
-		return s.kind == "null" || s.kind == ""
+		return s.kind == "null" || s.kind == "" || s.null
 	}
 	return s.kind == "number" || s.kind == "" || s.kind == "integer" && isPlainInteger(f.bytes(t.text))
 }

@@ -15,9 +15,10 @@ func TestShape_AgreesWithTheValidator(t *testing.T) {
 		`{"type":"object","properties":{"list":{"type":"array","items":{"type":"number"}},"o":{"type":"object","properties":{"x":{"type":"boolean"}},"required":["x"]}}}`,
 		`{"type":"array","items":{"type":"array","items":{"type":"null"}}}`,
 		`{"properties":{"a":{}},"required":["b"]}`,
+		`{"type":"object","properties":{"a":{"type":["string","null"]},"list":{"type":["null","array"],"items":{"type":["integer","null"]}}}}`,
 		`{"type":"string"}`, `{"type":"integer"}`, `{"type":"number"}`, `{"type":"boolean"}`, `{"type":"null"}`, `{}`,
 	}
-	values := []string{`"s"`, `1`, `1.5`, `-3`, `true`, `null`, `{}`, `[]`, `[1]`, `["s"]`, `[[]]`, `[[null]]`, `[[1]]`}
+	values := []string{`"s"`, `1`, `1.5`, `-3`, `true`, `null`, `{}`, `[]`, `[1]`, `["s"]`, `[[]]`, `[[null]]`, `[[1]]`, `[1,null]`}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2_000 {
 		var members []string
@@ -59,6 +60,7 @@ func TestShape_LeavesTheRestToTheValidator(t *testing.T) {
 		`{"type":["string","null"]}`, `{"type":"string","minLength":2}`, `{"type":"string","enum":["a"]}`, `{"type":"string","format":"date"}`,
 		`{"type":"object","properties":{"a":{"$ref":"#/$defs/a"}},"$defs":{"a":{"type":"string"}}}`, `{"type":"object","properties":{"a":false}}`,
 		`{"type":"object","additionalProperties":{"type":"string"}}`, `{"type":"array","items":{"type":"string","pattern":"^a"}}`, `true`,
+		`{"type":"array","items":{"type":["string","integer"]}}`, `{"properties":{"a":{"type":["string","integer","null"]}}}`, `{"type":["string"]}`,
 	} {
 		s, faults := compile([]byte(raw), "input")
 		if len(faults) > 0 {
