@@ -34,15 +34,20 @@ func (x *execution) attempt(ctx context.Context) (reply, error) {
 		return reply{}, x.notBegun(ErrClosed)
 	}
 	x.attempts++
-	a := &attempt{x: x, done: make(chan struct{})}
+	a := &x.first
+	if x.attempts > 1 { // The one before may still run.
+		a = new(attempt)
+	}
+	a.x, a.done = x, x.runtime.signals.get()
 	a.limited.Set(ctx, x.tool.timeout, errTimeout)
 	defer a.limited.Cancel()
-	a.context = Context{Context: &a.limited, runtime: x.runtime, call: &x.call, inv: &x.inv, key: x.key, attempt: x.attempts}
+	a.context = Context{Context: &a.limited, runtime: x.runtime, call: &x.call, inv: &x.inv, attempt: x.attempts}
 	x.runtime.goroutines.Go(a.run)
 	timer := x.runtime.timers.Get(x.tool.timeout)
 	defer x.runtime.timers.Put(timer)
 	select {
 	case <-a.done:
+		x.runtime.signals.put(a.done)
 		return a.judge(a.reply), nil //nolint:contextcheck // The attempt has it.
 	case <-timer.C:
 		<-a.limited.Done() // So that the tool sees its time over, and not a cancel.
@@ -69,12 +74,12 @@ func (x *execution) notBegun(err error) error {
 	return err
 }
 
-// attempt is one run of a tool's code. The goroutine of run closes done once; a reply that nobody waits for stays there.
+// attempt is one run of a tool's code. The goroutine of run sends to done once, and last; a reply that nobody waits for stays there.
 type attempt struct {
 	x       *execution
 	limited spare.Timeout
 	context Context
-	// reply is the tool's answer once done is closed.
+	// reply is the tool's answer once done says so.
 	reply reply
 	done  chan struct{}
 	// given is set when nobody waits any more.
@@ -103,7 +108,7 @@ func (a *attempt) run() {
 			logger := a.context.Logger()
 			logger.WarnContext(&a.context, "tool answered too late, its answer is thrown away", slog.Int("attempt", a.context.attempt))
 		}
-		close(a.done)
+		a.done <- struct{}{}
 	}()
 	decoded := a.x.call.Decoded
 	if a.context.attempt > 1 { // The first may have changed what it was given.

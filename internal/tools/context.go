@@ -30,7 +30,6 @@ type Context struct {
 	runtime *Runtime
 	call    *fact.Call
 	inv     *Invocation
-	key     string
 	attempt int
 }
 
@@ -44,7 +43,7 @@ func (c *Context) SessionID() string { return c.inv.SessionID }
 func (c *Context) CallID() string { return c.call.CallID }
 
 // IdempotencyKey names the call: the same after every retry, resume and redelivery.
-func (c *Context) IdempotencyKey() string { return c.key }
+func (c *Context) IdempotencyKey() string { return c.call.Key(c.inv.TurnID) }
 
 // Attempt counts the attempts of the call in this process, from 1.
 func (c *Context) Attempt() int { return c.attempt }
@@ -78,7 +77,7 @@ func From[T any](c *Context) T {
 }
 
 // Logger logs with the tool, the turn and the key of the call.
-func (c *Context) Logger() *slog.Logger { return c.runtime.logger(c.call, c.inv, c.key) }
+func (c *Context) Logger() *slog.Logger { return c.runtime.logger(c.call, c.inv) }
 
 // EmitStatus tells who watches the turn how the call is getting on. Best effort: it may be lost, and is never repeated.
 func (c *Context) EmitStatus(text string) {
@@ -98,10 +97,10 @@ func (c *Context) HTTP() *http.Client {
 	return client
 }
 
-func (r *Runtime) logger(call *fact.Call, inv *Invocation, key string) *slog.Logger {
+func (r *Runtime) logger(call *fact.Call, inv *Invocation) *slog.Logger {
 	return r.deps.Logger.With(
 		slog.String("tool", call.Tool.Name),
 		slog.String("turn_id", inv.TurnID),
-		slog.String("idempotency_key", key),
+		slog.String("idempotency_key", call.Key(inv.TurnID)),
 	)
 }

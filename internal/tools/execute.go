@@ -25,21 +25,23 @@ func (b *Bound) Execute(ctx context.Context, call fact.Call, inv Invocation) (fa
 		gone := schemas.Errorf(schemas.CodeReplayInputChanged, "agent %s no longer has tool %s", b.agent, call.Tool.Name)
 		return fact.Result{}, &NotBegunError{gone}
 	}
-	x := &execution{runtime: b.runtime, tool: t, call: call, inv: inv, key: call.Key(inv.TurnID), begun: time.Now()}
+	x := &execution{runtime: b.runtime, tool: t, call: call, inv: inv, begun: time.Now()}
 	return x.run(ctx)
 }
 
-// execution is one call that runs. Only its own goroutine touches attempts and doubt; the rest does not change.
+// execution is one call that runs. Only its own goroutine touches attempts and doubt, and first says who touches what; the rest does
+// not change.
 type execution struct {
 	runtime  *Runtime
 	tool     *boundTool
 	call     fact.Call
 	inv      Invocation
-	key      string
 	begun    time.Time
 	attempts int
 	// doubt is set once an attempt ended without saying that nothing happened.
 	doubt bool
+	// first is the first attempt; most calls have no other.
+	first attempt
 }
 
 func (x *execution) run(ctx context.Context) (fact.Result, error) {
@@ -146,7 +148,7 @@ func (x *execution) failed(f failure) fact.Result {
 
 // log is the one place where the raw text of a tool's error goes.
 func (x *execution) log(ctx context.Context, f failure, again bool) {
-	logger := x.runtime.logger(&x.call, &x.inv, x.key)
+	logger := x.runtime.logger(&x.call, &x.inv)
 	code, attempt := slog.String("code", string(f.code)), slog.Int("attempt", x.attempts)
 	text := slog.Any("error", f.err)
 	switch {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +192,39 @@ func TestExecute_GivesUpATimedOutCallAndWaitsForItAtTheEnd(t *testing.T) {
 		if _, ok := errors.AsType[*NotBegunError](err); !ok || !errors.Is(err, ErrClosed) {
 			t.Errorf("a call after close gave %v", err)
 		}
+	})
+}
+
+// What an attempt leaves behind is used again only when it is over: an answer that comes late reaches neither the second attempt of
+// its call nor another call.
+func TestExecute_KeepsLateAnswersFromOtherCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		type args struct {
+			N int `json:"n"`
+		}
+		r, _ := newRuntime(t, Deps{})
+		b := bindAll(t, r, AgentBinding{}, Define("tool", func(c *Context, in args) (args, error) {
+			if in.N%3 == 0 && c.Attempt() == 1 {
+				time.Sleep(1500 * time.Millisecond)
+				in.N = -1
+			}
+			time.Sleep(time.Duration(in.N%7) * time.Millisecond)
+			return in, nil
+		}, with(reads(), func(o *Options) { o.Timeout, o.Retry = time.Second, Retries(1) })))
+		var wg sync.WaitGroup
+		for worker := range 4 {
+			wg.Go(func() {
+				for i := range 50 {
+					want := fmt.Sprintf(`{"n":%d}`, 4*i+worker)
+					result, err := b.Execute(t.Context(), mustPrepare(t, b, "tool", want), invocation())
+					if err != nil || string(result.Output) != want {
+						t.Errorf("%s gave %+v, %v", want, result, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
 	})
 }
 

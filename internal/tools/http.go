@@ -73,7 +73,7 @@ type callTransport struct {
 func (t *callTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	if t.call.inv.Durable && req.Header.Get(headerIdempotencyKey) == "" {
-		req.Header.Set(headerIdempotencyKey, t.call.key)
+		req.Header.Set(headerIdempotencyKey, t.call.IdempotencyKey())
 	}
 	//nolint:contextcheck // The request and the call each have a context, and traced chooses.
 	t.propagator.Inject(t.traced(req), propagation.HeaderCarrier(req.Header))

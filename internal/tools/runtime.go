@@ -88,6 +88,7 @@ type Runtime struct {
 	// goroutines run the code of tools.
 	goroutines spare.Goroutines
 	timers     spare.Timers
+	signals    signals
 }
 
 // New returns a Runtime. Close it when no turn runs any more.
@@ -130,6 +131,19 @@ func (r *Runtime) Close(ctx context.Context) error {
 		return fmt.Errorf("wait for %d calls that do not return: %w", r.calls.count(), context.Cause(ctx))
 	}
 }
+
+// signals are channels that take one signal each, and that nobody uses right now.
+type signals struct{ pool sync.Pool }
+
+func (s *signals) get() chan struct{} {
+	if c, ok := s.pool.Get().(chan struct{}); ok {
+		return c
+	}
+	return make(chan struct{}, 1)
+}
+
+// put takes a channel back whose signal was received. Another may still come on one whose signal was not.
+func (s *signals) put(c chan struct{}) { s.pool.Put(c) }
 
 // tracker counts goroutines and says when the last one is gone. A WaitGroup would not do: its wait cannot be given up.
 type tracker struct {
