@@ -116,15 +116,19 @@ func kinds() []oracle.Turn {
 func (s *sequence) turn() item {
 	all := kinds()
 	kind := all[s.rng.IntN(len(all))]
-	session := s.session()
+	id, session := fmt.Sprintf("%s-%d", kind.ID, s.n), s.session()
+	named := session
+	if s.rng.IntN(5) == 0 { // It names no session.
+		session, named = id, ""
+	}
 	may := kind.May
 	if len(may) == 0 {
 		may = []string{schemas.StatusCompleted}
 	}
-	t := &oracle.Turn{ID: fmt.Sprintf("%s-%d", kind.ID, s.n), Session: session, May: slices.Concat(may, s.spare)}
+	t := &oracle.Turn{ID: id, Session: session, May: slices.Concat(may, s.spare)}
 	it := item{
 		key: []byte(session), partition: partitionOf(session), turn: t.ID, first: t,
-		value: event(&schemas.TurnEvent{TurnID: t.ID, SessionID: session, Messages: says("this is " + t.ID)}),
+		value: event(&schemas.TurnEvent{TurnID: id, SessionID: named, Messages: says("this is " + t.ID)}),
 	}
 	s.known = append(s.known, it)
 	if kind.ID == "stop" {
