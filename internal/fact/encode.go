@@ -8,8 +8,9 @@ import (
 	"github.com/lathe-run/lathe/schemas"
 )
 
-// The three facts of which a turn has one for every response and call are encoded by hand: with reflection that was a twentieth of the
-// worker's CPU. The bytes are those that the library writes of the structs' tags, which a test holds them to; the library reads them.
+// The facts that every turn has are encoded by hand, the first of them and the three of which it has one for every response and call:
+// with reflection that was a twentieth of the worker's CPU. The bytes are those that the library writes of the structs' tags, which a
+// test holds them to; the library reads them.
 
 // CBOR's major types (RFC 8949, section 3.1), where the head of an item has them.
 const (
@@ -53,7 +54,7 @@ func (m *mapWriter) key(k byte) {
 
 func (m *mapWriter) text(k byte, s string) {
 	m.key(k)
-	m.b = append(appendHead(m.b, cborText, uint64(len(s))), s...)
+	m.b = appendText(m.b, s)
 }
 
 func (m *mapWriter) optText(k byte, s string) {
@@ -118,16 +119,18 @@ func (m *mapWriter) time(k byte, t time.Time) {
 	m.b = append(appendHead(m.b, cborText, uint64(len(text))), text...)
 }
 
-// appendFact appends a fact of one of the three kinds, and reports whether it is one.
+// appendFact appends a fact of one of those kinds, and reports whether it is one.
 func appendFact(dst []byte, f Fact) ([]byte, bool) {
 	switch f := f.(type) {
+	case *Accepted:
+		return f.appendTo(dst), true
 	case *Responded:
 		return f.appendTo(dst), true
 	case *Began:
 		return f.appendTo(dst), true
 	case *Finished:
 		return f.appendTo(dst), true
-	case *Accepted, *NotBegun, *Cancelled, *Ended, *Restarted:
+	case *NotBegun, *Cancelled, *Ended, *Restarted:
 	}
 	return dst, false
 }

@@ -2,6 +2,7 @@ package fact
 
 import (
 	"bytes"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -16,7 +17,11 @@ func TestAppendFact_WritesWhatTheLibraryWrites(t *testing.T) {
 	c := newCodec(t)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for i := range 20_000 {
-		for _, f := range []Fact{&Responded{}, &Began{}, &Finished{}} {
+		facts := []Fact{&Responded{}, &Began{}, &Finished{}}
+		if i%50 == 0 { // Lists in lists: it takes as long as fifty others.
+			facts = append(facts, &Accepted{})
+		}
+		for _, f := range facts {
 			fill(rng, reflect.ValueOf(f).Elem())
 			want, err := c.Marshal(f)
 			if err != nil {
@@ -28,8 +33,26 @@ func TestAppendFact_WritesWhatTheLibraryWrites(t *testing.T) {
 			}
 		}
 	}
-	if _, ok := appendFact(nil, &Accepted{}); ok {
-		t.Error("an accepted turn is the library's")
+	if _, ok := appendFact(nil, &Ended{}); ok {
+		t.Error("the end of a turn is the library's")
+	}
+}
+
+// The library and we write a map in no order, so one with several keys is held to what it is read as.
+func TestAppendFact_WritesAllMetadata(t *testing.T) {
+	t.Parallel()
+	c := newCodec(t)
+	want := Accepted{TurnID: "t", Metadata: make(map[string]string)}
+	for n := range 300 {
+		want.Metadata[strings.Repeat("k", n)] = strings.Repeat("v", 300-n)
+		b, ok := appendFact(nil, &want)
+		var got Accepted
+		if err := c.Unmarshal(b, &got); err != nil || !ok || !maps.Equal(got.Metadata, want.Metadata) {
+			t.Fatalf("%d keys: %v, %v", n+1, err, got.Metadata)
+		}
+		if whole, err := c.Marshal(&want); err != nil || len(whole) != len(b) {
+			t.Fatalf("%d keys have %d bytes, not %d, %v", n+1, len(b), len(whole), err)
+		}
 	}
 }
 
@@ -49,8 +72,16 @@ func fill(rng *rand.Rand, v reflect.Value) {
 		}
 	case reflect.String:
 		v.SetString(strings.Repeat("xyé\xff", rng.IntN(100)))
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int32, reflect.Int64:
 		v.SetInt(rng.Int64() >> rng.IntN(64) * (1 - 2*rng.Int64N(2)))
+	case reflect.Map: // Of more than one key the order is no order.
+		v.Set(reflect.MakeMap(v.Type()))
+		if rng.IntN(2) == 0 {
+			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			fill(rng, key)
+			fill(rng, value)
+			v.SetMapIndex(key, value)
+		}
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Pointer:
