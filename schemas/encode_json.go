@@ -21,14 +21,20 @@ type members interface{ members(o *jsonObject) }
 var objects sync.Pool //nolint:gochecknoglobals // It is room and no state.
 
 // marshal writes an object where others were written before and copies it from there, so that it has no more memory than bytes.
-func marshal(v members) ([]byte, error) {
+func marshal(v members) ([]byte, error) { return marshalTo(v, nil) }
+
+// marshalTo is the same onto what room gives, which must have room for n bytes more; nil makes memory of its own.
+func marshalTo(v members, room func(n int) []byte) ([]byte, error) {
 	o := spareObject()
 	defer objects.Put(o)
 	o.write(v)
 	if o.err != nil {
 		return nil, o.err
 	}
-	return bytes.Clone(o.b), nil
+	if room == nil {
+		return bytes.Clone(o.b), nil
+	}
+	return append(room(len(o.b)), o.b...), nil
 }
 
 // spareObject takes one of objects, or makes one.

@@ -245,3 +245,28 @@ func TestSkipJSON_IsLinearInEscapes(t *testing.T) {
 		t.Errorf("%d members in %v", n, took)
 	}
 }
+
+// What is written into memory of the caller is what is returned else, and stands behind what was there.
+func TestEncoder_WritesTheSameIntoMemoryOfItsCaller(t *testing.T) {
+	t.Parallel()
+	e, err := newEncoder(EncodingJSON, EncoderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	room := func(n int) []byte {
+		asked = n
+		return append(make([]byte, 0, n+2), "->"...)
+	}
+	check := func(got []byte, err error, ev any) {
+		want := encodeAny(t, e, ev)
+		if err != nil || string(got) != "->"+string(want) || asked != len(want) {
+			t.Errorf("got  %s, %v\nwant %s", got, err, want)
+		}
+	}
+	tool, turn := sampleToolResult(), sampleTurnEnd()
+	got, err := e.EncodeToolTo(tool, room)
+	check(got, err, tool)
+	got, err = e.EncodeTurnTo(turn, room)
+	check(got, err, turn)
+}

@@ -161,18 +161,24 @@ func singleHeader(fingerprint uint64) []byte {
 
 func (e *encoder) Headers() []Header { return e.headers }
 
-func (e *encoder) EncodeTool(ev *ToolEvent) ([]byte, error) {
+func (e *encoder) EncodeTool(ev *ToolEvent) ([]byte, error) { return e.EncodeToolTo(ev, nil) }
+
+func (e *encoder) EncodeTurn(ev *TurnOutput) ([]byte, error) { return e.EncodeTurnTo(ev, nil) }
+
+// EncodeToolTo is EncodeTool for a caller that has memory for n bytes; what was made in another place is returned as it is.
+func (e *encoder) EncodeToolTo(ev *ToolEvent, room func(n int) []byte) ([]byte, error) {
 	if e.avro == nil {
-		return e.json(marshal(ev))
+		return e.json(marshalTo(ev, room))
 	}
 	var faults rawFaults
 	native := nativeToolEvent(ev, &faults)
 	return e.binary(RecordToolEvent, native, faults.err)
 }
 
-func (e *encoder) EncodeTurn(ev *TurnOutput) ([]byte, error) {
+// EncodeTurnTo is the same for EncodeTurn.
+func (e *encoder) EncodeTurnTo(ev *TurnOutput, room func(n int) []byte) ([]byte, error) {
 	if e.avro == nil {
-		return e.json(marshal(ev))
+		return e.json(marshalTo(ev, room))
 	}
 	var faults rawFaults
 	native := nativeTurnOutput(ev, &faults)

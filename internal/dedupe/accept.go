@@ -332,7 +332,9 @@ func (s *Store) resume(turnID string) (*Journal, error) {
 	j.frames, j.resumed = frames, true
 	for _, f := range frames {
 		j.mu.seq = f.Seq + f.Fact.Events()
-		j.keep(f.Fact, f.Raw)
+		if j.keeps(f.Fact) {
+			j.mu.transcript.add(append(j.transcriptRoom(len(f.Raw)), f.Raw...))
+		}
 		if _, ok := f.Fact.(*fact.Cancelled); ok {
 			j.mu.cancelled = true
 		}

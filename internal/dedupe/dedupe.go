@@ -55,6 +55,7 @@ type Codec struct {
 	types       map[string][]byte
 	clock       clock
 	drafts      drafts
+	sizes       sizes
 
 	mu struct {
 		sync.Mutex

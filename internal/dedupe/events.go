@@ -50,12 +50,12 @@ func (j *Journal) starts(e *statestore.Effect, calls []fact.Call, at time.Time, 
 // envelope fills in what every event of the turn has. The event's seq is kept where the caller says.
 func (j *Journal) envelope(env *schemas.Envelope, kind, place string, at time.Time, seq *int64) {
 	a := j.accepted
-	metadata := a.Metadata
+	metadata, texts := a.Metadata, &j.mu.memory.texts
 	if j.thrift == ThriftBare {
 		metadata = nil
 	}
 	*env = schemas.Envelope{
-		EventID: a.TurnID + "/" + kind + place, Type: kind, Seq: seq, TurnID: a.TurnID, SessionID: a.SessionID, Agent: a.AgentName,
+		EventID: texts.join(a.TurnID, "/", kind, place), Type: kind, Seq: seq, TurnID: a.TurnID, SessionID: a.SessionID, Agent: a.AgentName,
 		At: at, Worker: j.store.codec.cfg.Worker, SchemaVersion: schemas.Version, Metadata: metadata,
 	}
 }
@@ -102,7 +102,7 @@ func asJSON(b []byte) json.RawMessage {
 func (j *Journal) callEvent(kind string, ref fact.Ref, tool *fact.Tool, callID string, at time.Time, seq int64) *toolDraft {
 	d := j.store.codec.drafts.toolDraft()
 	d.seq, d.step, d.position = seq, int32(ref.Step), int32(ref.Position) //nolint:gosec // Steps and positions are few.
-	key := ref.Key(j.accepted.TurnID)
+	key := j.mu.memory.texts.key(j.accepted.TurnID, ref)
 	j.envelope(&d.Envelope, kind, key[len(j.accepted.TurnID):], at, &d.seq)
 	d.Step, d.Position, d.CallID, d.IdempotencyKey = &d.step, &d.position, callID, key
 	d.Tool, d.ToolVersion, d.Effect = tool.Name, tool.Version, tool.Effect
@@ -143,7 +143,7 @@ func (j *Journal) message(text string) string {
 func (j *Journal) turnEvent(e *statestore.Effect, d *turnDraft) error {
 	c := j.store.codec
 	defer c.drafts.doneTurn(d)
-	value, err := c.cfg.TurnEncoder.EncodeTurn(&d.TurnOutput)
+	value, err := c.encodeTurn(&d.TurnOutput, j.mu.eventRoom)
 	if err != nil {
 		return err
 	}
@@ -153,11 +153,31 @@ func (j *Journal) turnEvent(e *statestore.Effect, d *turnDraft) error {
 func (j *Journal) toolEvent(e *statestore.Effect, d *toolDraft) error {
 	c := j.store.codec
 	defer c.drafts.doneTool(d)
-	value, err := c.cfg.ToolEncoder.EncodeTool(&d.ToolEvent)
+	value, err := c.encodeTool(&d.ToolEvent, j.mu.eventRoom)
 	if err != nil {
 		return err
 	}
 	return j.output(e, c.cfg.ToolTopic, &d.Envelope, value, c.toolHeaders)
+}
+
+// roomEncoder is an encoder that can write an event into memory of its caller. Those of schemas are.
+type roomEncoder interface {
+	EncodeToolTo(ev *schemas.ToolEvent, room func(n int) []byte) ([]byte, error)
+	EncodeTurnTo(ev *schemas.TurnOutput, room func(n int) []byte) ([]byte, error)
+}
+
+func (c *Codec) encodeTurn(ev *schemas.TurnOutput, room func(n int) []byte) ([]byte, error) {
+	if enc, ok := c.cfg.TurnEncoder.(roomEncoder); ok {
+		return enc.EncodeTurnTo(ev, room)
+	}
+	return c.cfg.TurnEncoder.EncodeTurn(ev)
+}
+
+func (c *Codec) encodeTool(ev *schemas.ToolEvent, room func(n int) []byte) ([]byte, error) {
+	if enc, ok := c.cfg.ToolEncoder.(roomEncoder); ok {
+		return enc.EncodeToolTo(ev, room)
+	}
+	return c.cfg.ToolEncoder.EncodeTool(ev)
 }
 
 func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelope, value []byte, fixed []statestore.Header) error {
@@ -177,7 +197,7 @@ func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelo
 // headers are the CloudEvents attributes of an event (binary mode of the Kafka binding), what its encoding needs, and the
 // trace context. The values that are the event's own share one piece of memory.
 func (c *Codec) headers(m *memory, env *schemas.Envelope, fixed, trace []statestore.Header) []statestore.Header {
-	own := m.bytes.take(len(env.EventID) + len(env.TurnID) + timeSize)
+	own := m.events.take(len(env.EventID) + len(env.TurnID) + timeSize)
 	own = append(append(own, env.EventID...), env.TurnID...)
 	own = schemas.AppendTime(own, env.At)
 	id, subject := len(env.EventID), len(env.EventID)+len(env.TurnID)

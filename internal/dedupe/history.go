@@ -105,28 +105,16 @@ func (j *Journal) appendHistory(e *statestore.Effect, at time.Time) {
 	if !j.remembers() || j.thrift == ThriftBare {
 		return
 	}
-	total, limit := 0, j.store.codec.cfg.RecordBytes
+	limit := j.store.codec.cfg.RecordBytes
 	if j.thrift == ThriftSmall {
 		limit = min(limit, thriftyPart)
 	}
-	for _, f := range j.mu.transcript {
-		total += len(f)
-	}
-	part, left := 0, total
-	value := stamped(at, min(left, limit-stampSize))
-	flush := func() {
+	part := 0
+	j.mu.transcript.parts(at, limit, func(value []byte) {
 		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpSet, Key: historyKey(j.accepted.SessionID, j.number, part), Value: value})
 		part++
-	}
-	for _, f := range j.mu.transcript {
-		if len(value)+len(f) > limit && len(value) > stampSize {
-			flush()
-			value = stamped(at, min(left, limit-stampSize))
-		}
-		value, left = append(value, f...), left-len(f)
-	}
-	flush()
-	j.dropPast(e, total)
+	})
+	j.dropPast(e, j.mu.transcript.size())
 }
 
 // pastTurn is an earlier turn of the session as the history has it.

@@ -49,16 +49,18 @@ type Journal struct {
 		// dropped says that what was recorded here and not committed is gone, and redone that the turn begins again.
 		dropped, redone bool
 		onDrop          func()
-		// transcript are the frames that become the session's history; they share their memory with the journal's records.
-		transcript [][]byte
-		trace      []statestore.Header
-		memory     memory
+		transcript      transcript
+		trace           []statestore.Header
+		memory          memory
+		// eventRoom gives the memory of an event's value.
+		eventRoom func(n int) []byte
 	}
 }
 
 func newJournal(s *Store, a *fact.Accepted, agent *fact.Agent) *Journal {
 	j := &Journal{store: s, accepted: a, agent: agent, key: []byte(a.SessionID), log: journalKey(a.TurnID), stamp: a.At}
-	j.mu.memory = turnMemory()
+	s.codec.sizes.expect(&j.mu.memory)
+	j.mu.eventRoom = j.mu.memory.events.take
 	j.SetTrace(a.Trace, a.TraceState)
 	return j
 }
@@ -195,16 +197,16 @@ func (j *Journal) addLocked(e *statestore.Effect, facts ...fact.Fact) error {
 	if j.mu.ended != nil {
 		return fmt.Errorf("record a fact of turn %s: it has ended", j.accepted.TurnID)
 	}
-	seq, kept := j.mu.seq, len(j.mu.transcript)
+	seq, kept := j.mu.seq, len(j.mu.transcript.ends)
 	for _, f := range facts {
 		if err := j.record(e, f, seq); err != nil {
-			j.mu.transcript = j.mu.transcript[:kept]
+			j.mu.transcript.cut(kept)
 			return err
 		}
 		seq += f.Events()
 	}
 	if err := j.queue(e); err != nil {
-		j.mu.transcript = j.mu.transcript[:kept]
+		j.mu.transcript.cut(kept)
 		return err
 	}
 	j.mu.seq = seq
@@ -212,6 +214,7 @@ func (j *Journal) addLocked(e *statestore.Effect, facts ...fact.Fact) error {
 		if ended, ok := f.(*fact.Ended); ok {
 			j.mu.ended = ended
 			j.store.over(j.accepted.TurnID)
+			j.store.codec.sizes.learn(&j.mu.memory, j.mu.transcript.size())
 		}
 	}
 	return nil
@@ -239,7 +242,7 @@ func (j *Journal) record(e *statestore.Effect, f fact.Fact, seq int64) error {
 	if ended, ok := f.(*fact.Ended); ok {
 		return j.endOf(e, ended)
 	}
-	frame, err := j.store.codec.facts.Frame(fact.Frame{Seq: seq, Fact: f}, j.mu.memory.bytes.take)
+	frame, err := j.frame(fact.Frame{Seq: seq, Fact: f})
 	if err != nil {
 		return err
 	}
@@ -247,20 +250,37 @@ func (j *Journal) record(e *statestore.Effect, f fact.Fact, seq int64) error {
 		return tooLarge("a fact of the turn", len(frame), j.store.codec.cfg.RecordBytes)
 	}
 	e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpAppend, Key: j.log, Value: frame})
-	j.keep(f, frame)
 	return nil
 }
 
-// keep adds a frame to the transcript when it belongs to the conversation.
-func (j *Journal) keep(f fact.Fact, frame []byte) {
+// frame encodes a frame, one that belongs to the conversation in the transcript.
+func (j *Journal) frame(f fact.Frame) ([]byte, error) {
+	facts := j.store.codec.facts
+	if !j.keeps(f.Fact) {
+		return facts.Frame(f, j.mu.memory.facts.take)
+	}
+	b, err := facts.Frame(f, j.transcriptRoom)
+	if err != nil {
+		return nil, err
+	}
+	return j.mu.transcript.add(b), nil
+}
+
+func (j *Journal) transcriptRoom(n int) []byte {
+	return j.mu.transcript.room(n, int(j.store.codec.sizes.transcript.Load()))
+}
+
+// keeps reports whether the session's history is to have a fact.
+func (j *Journal) keeps(f fact.Fact) bool {
 	if !j.remembers() {
-		return
+		return false
 	}
 	switch f.(type) {
 	case *fact.Accepted, *fact.Responded, *fact.Finished:
-		j.mu.transcript = append(j.mu.transcript, frame)
+		return true
 	case *fact.Began, *fact.NotBegun, *fact.Cancelled, *fact.Restarted, *fact.Ended:
 	}
+	return false
 }
 
 // endOf turns the end of a turn into mutations: the journal goes, the turn record and the session's history stay, and the

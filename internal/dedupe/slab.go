@@ -1,30 +1,120 @@
 package dedupe
 
-import "github.com/lathe-run/lathe/internal/statestore"
+import (
+	"strings"
+	"sync/atomic"
 
-// slab hands out pieces of larger pieces of memory, which it makes chunk long or, when that is less, as long as what is asked for.
+	"github.com/lathe-run/lathe/internal/fact"
+	"github.com/lathe-run/lathe/internal/statestore"
+)
+
+// slab hands out pieces of larger pieces of memory. It never writes to a piece again once it has handed it out.
 type slab[T any] struct {
+	// chunk is how long the larger pieces are at most, save those that one piece fills alone.
 	chunk int
-	free  []T
+	// expected is how much is likely to be asked for in all, used how much was.
+	expected, used int
+	free           []T
 }
 
 // take returns an empty slice with room for n.
 func (s *slab[T]) take(n int) []T {
 	if n > len(s.free) {
-		s.free = make([]T, max(n, s.chunk))
+		if n >= s.chunk { // The rest of the chunk is still good for smaller pieces.
+			s.used += n
+			return make([]T, 0, n)
+		}
+		s.free = make([]T, s.next(n))
 	}
+	s.used += n
 	piece := s.free[:0:n]
 	s.free = s.free[n:]
 	return piece
 }
 
-// memory is what facts and events are made of. A turn has dozens of small pieces, all of which live until it is committed.
-type memory struct {
-	bytes   slab[byte]
-	headers slab[statestore.Header]
+// next is how long the next chunk is: no longer than what is still expected, so that little of the last one is left over.
+func (s *slab[T]) next(n int) int {
+	if left := s.expected - s.used; left > n {
+		return min(left, s.chunk)
+	}
+	return max(n, s.chunk/4)
 }
 
-// turnMemory has chunks that hold the facts of a step, and the headers of half a dozen events.
-func turnMemory() memory {
-	return memory{bytes: slab[byte]{chunk: 2 << 10}, headers: slab[statestore.Header]{chunk: 48}}
+// textSlab makes strings that share larger pieces of memory.
+type textSlab struct{ b strings.Builder }
+
+// textChunk is about what the ids of a turn's events take.
+const textChunk = 512
+
+// room makes room for a string of n bytes, and returns where it begins.
+func (t *textSlab) room(n int) int {
+	if t.b.Cap()-t.b.Len() < n {
+		t.b.Reset() // Strings that were made keep what they are made of.
+		t.b.Grow(max(n, textChunk))
+	}
+	return t.b.Len()
+}
+
+// join makes a string of others.
+func (t *textSlab) join(a, b, c, d string) string {
+	start := t.room(len(a) + len(b) + len(c) + len(d))
+	t.b.WriteString(a)
+	t.b.WriteString(b)
+	t.b.WriteString(c)
+	t.b.WriteString(d)
+	return t.b.String()[start:]
+}
+
+// key is ref.Key.
+func (t *textSlab) key(turnID string, ref fact.Ref) string {
+	var digits [40]byte
+	place := ref.AppendPlace(digits[:0])
+	start := t.room(len(turnID) + len(place))
+	t.b.WriteString(turnID)
+	t.b.Write(place)
+	return t.b.String()[start:]
+}
+
+// memory is what facts and events are made of. A turn has dozens of small pieces, all of which live until they are committed.
+type memory struct {
+	// facts has what becomes of facts in the changelog, events the values of events with what is their own in their headers: facts
+	// may be kept for the session's history, and must not keep events alive.
+	facts, events slab[byte]
+	headers       slab[statestore.Header]
+	texts         textSlab
+}
+
+// sizes are how much memory turns need, as far as earlier ones tell. They only say how much is made at once.
+type sizes struct {
+	facts, events, headers, transcript atomic.Int64
+}
+
+// expect gives a new turn its memory.
+func (s *sizes) expect(m *memory) {
+	m.facts.chunk, m.facts.expected = 2<<10, int(s.facts.Load())
+	m.events.chunk, m.events.expected = 4<<10, int(s.events.Load())
+	m.headers.chunk, m.headers.expected = 48, int(s.headers.Load())
+}
+
+// learn notes what a turn needed.
+func (s *sizes) learn(m *memory, transcript int) {
+	follow(&s.facts, m.facts.used+slack)
+	follow(&s.events, m.events.used+slack)
+	follow(&s.headers, m.headers.used)
+	follow(&s.transcript, transcript+slack)
+}
+
+// slack is by how many bytes turns differ that are alike: numbers and times are as long as they are.
+const slack = 64
+
+// follow moves a size up to what was needed at once and down by and by: it is cheaper to have a little too much than to run out.
+// Turns that end side by side may undo each other's part, which does no harm.
+func follow(size *atomic.Int64, needed int) {
+	was, now := size.Load(), int64(needed)
+	if now < was {
+		now = was - (was-now+15)/16
+	}
+	if now != was {
+		size.Store(now)
+	}
 }

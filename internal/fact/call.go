@@ -17,12 +17,13 @@ type Ref struct {
 // share a key.
 func (r Ref) Key(turnID string) string {
 	b := make([]byte, 0, len(turnID)+8)
-	b = append(b, turnID...)
-	b = append(b, '/')
-	b = strconv.AppendInt(b, int64(r.Step), 10)
-	b = append(b, '/')
-	b = strconv.AppendInt(b, int64(r.Position), 10)
-	return string(b)
+	return string(r.AppendPlace(append(b, turnID...)))
+}
+
+// AppendPlace appends what stands behind the turn's id in a key.
+func (r Ref) AppendPlace(dst []byte) []byte {
+	dst = strconv.AppendInt(append(dst, '/'), int64(r.Step), 10)
+	return strconv.AppendInt(append(dst, '/'), int64(r.Position), 10)
 }
 
 // Call is a call that is ready to run: its tool exists and its arguments fit. Stored when it starts, it says what a resumed
