@@ -88,7 +88,7 @@ func (j *Journal) take(in *Input) {
 // Known reports whether there is something to do for a turn other than to begin it: it is under way, has ended, or a cancel has
 // overtaken it.
 func (s *Store) Known(turnID, session string) (bool, error) {
-	if s.overtaken(cancelKey(turnID, session)) {
+	if s.overtaken(turnID, session) != "" {
 		return true, nil
 	}
 	return s.Begun(turnID)

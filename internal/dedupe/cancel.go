@@ -89,11 +89,18 @@ func (s *Store) overtook(key string) {
 	delete(s.mu.expiring, key)
 }
 
-func (s *Store) overtaken(key string) bool {
+// overtaken returns the key of a cancel that overtook a turn, or nothing. There are hardly ever any.
+func (s *Store) overtaken(turnID, session string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, noted := s.mu.cancels[key]
-	return noted
+	if len(s.mu.cancels) == 0 {
+		return ""
+	}
+	key := cancelKey(turnID, session)
+	if _, noted := s.mu.cancels[key]; !noted {
+		return ""
+	}
+	return key
 }
 
 // cancel records a cancel of the journal's turn. Only the first says anything.
@@ -128,8 +135,8 @@ func (j *Journal) cancelOnce(c *fact.Cancelled, e *statestore.Effect) (stop func
 
 // recallCancel returns a cancel that overtook the turn, or nil.
 func (s *Store) recallCancel(a *fact.Accepted) (*fact.Cancelled, error) {
-	key := cancelKey(a.TurnID, a.SessionID)
-	if !s.overtaken(key) {
+	key := s.overtaken(a.TurnID, a.SessionID)
+	if key == "" {
 		return nil, nil //nolint:nilnil // Nobody cancelled it, which is no error.
 	}
 	v, found, err := s.state.Get(key)

@@ -18,7 +18,7 @@ func (j *Journal) events(e *statestore.Effect, f fact.Fact, seq int64) error {
 	case *fact.Accepted:
 		return j.turnEvent(e, j.startEvent(f, seq))
 	case *fact.Responded:
-		if err := j.turnEvent(e, j.stepEvent(f, seq)); err != nil {
+		if err := j.stepped(e, f, seq); err != nil {
 			return err
 		}
 		return j.starts(e, f.Wave, f.At, seq+1)
@@ -74,18 +74,31 @@ func (j *Journal) startEvent(f *fact.Accepted, seq int64) *turnDraft {
 	return d
 }
 
-func (j *Journal) stepEvent(f *fact.Responded, seq int64) *turnDraft {
+// stepped adds the turn:step of a response. The encoder looks whether arguments are JSON, as nearly all are, so they are looked at
+// here only when it refuses the event.
+func (j *Journal) stepped(e *statestore.Effect, f *fact.Responded, seq int64) error {
+	err := j.turnEvent(e, j.stepEvent(f, seq, asIs))
+	if err != nil {
+		err = j.turnEvent(e, j.stepEvent(f, seq, asJSON))
+	}
+	return err
+}
+
+func (j *Journal) stepEvent(f *fact.Responded, seq int64, arguments func([]byte) json.RawMessage) *turnDraft {
 	d := j.store.codec.drafts.turnDraft()
 	d.seq, d.step, d.ms = seq, int32(f.Step), f.Duration.Milliseconds() //nolint:gosec // Steps are few.
 	j.envelope(&d.Envelope, schemas.TypeTurnStep, "/"+strconv.Itoa(f.Step), f.At, &d.seq)
 	d.Model, d.Provider, d.Step, d.Text, d.FinishReason = f.Model, f.Provider, &d.step, &f.Text, f.FinishReason
 	d.Usage, d.CostMicros, d.DurationMS = &f.Usage, f.CostMicros, &d.ms
 	for _, c := range f.Calls {
-		d.asked = append(d.asked, schemas.AskedCall{Name: c.Name, CallID: c.CallID, Arguments: asJSON(c.Arguments)})
+		d.asked = append(d.asked, schemas.AskedCall{Name: c.Name, CallID: c.CallID, Arguments: arguments(c.Arguments)})
 	}
 	d.Calls = d.asked
 	return d
 }
+
+// asIs is b.
+func asIs(b []byte) json.RawMessage { return b }
 
 // asJSON is b when it is JSON, else the JSON string of it: a model may write anything.
 func asJSON(b []byte) json.RawMessage {

@@ -127,3 +127,19 @@ func TestAsJSON_KeepsWhateverTheModelWrote(t *testing.T) {
 		}
 	}
 }
+
+// The encoder is the first to look at a call's arguments, so whatever it takes must be JSON that needs no quoting.
+func TestEvents_HaveArgumentsAsTheyAreOnlyWhenTheyAreJSON(t *testing.T) {
+	t.Parallel()
+	for _, arguments := range []string{"", " ", "{}", ` {"a" : 1} `, "{", "null", `"é"`, "\"\xff\"", "1 2", "nul", "[1,]", "\x00", `{"a":1,"a":2}`, strings.Repeat("[", 2000) + strings.Repeat("]", 2000)} {
+		b := newBed(t)
+		j := b.accept(ask("t1", "hi", 1))
+		f := responded(0, arguments)
+		got, want := &statestore.Effect{}, &statestore.Effect{}
+		gotErr := j.stepped(got, f, 1)
+		wantErr := j.turnEvent(want, j.stepEvent(f, 1, asJSON))
+		if diff := cmp.Diff(want.Outputs, got.Outputs); diff != "" || (gotErr == nil) != (wantErr == nil) {
+			t.Errorf("arguments %q: %v, want %v (-want +got):\n%s", arguments, gotErr, wantErr, diff)
+		}
+	}
+}

@@ -212,3 +212,14 @@ func TestHistoryKey_ReadsItsNumberBack(t *testing.T) {
 		}
 	}
 }
+
+func TestHistoryKey_HasFixedWidth(t *testing.T) {
+	t.Parallel()
+	for _, n := range []uint32{0, 1, 15, 16, 255, 1 << 20, 1<<32 - 1} {
+		for _, part := range []int{0, 9, 10, 1 << 12, 1<<16 - 1, 1 << 16, 1 << 20} {
+			if got, want := historyKey("s:1", n, part), fmt.Sprintf("hs:1/%08x/%04x", n, part); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+	}
+}

@@ -296,7 +296,7 @@ func (j *Journal) endOf(e *statestore.Effect, ended *fact.Ended) error {
 		statestore.Mutation{Op: statestore.OpDrop, Key: j.log},
 		statestore.Mutation{Op: statestore.OpSet, Key: turnKey(id), Value: rec},
 	)
-	if key := cancelKey(id, j.accepted.SessionID); j.store.overtaken(key) {
+	if key := j.store.overtaken(id, j.accepted.SessionID); key != "" {
 		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: key})
 	}
 	j.appendHistory(e, at)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,7 +72,20 @@ func cancelKey(turnID, session string) string { return cancelPrefix + turnID + "
 
 // historyKey is the key of one part of a session's turn number n: fixed width, so that they sort in order.
 func historyKey(session string, n uint32, part int) string {
-	return fmt.Sprintf(historyLetter+"%s/%08x/%04x", session, n, part)
+	b := make([]byte, 0, len(session)+len("h//00000000/0000"))
+	b = append(append(append(b, historyLetter...), session...), '/')
+	b = append(appendHex(b, uint64(n), 8), '/')
+	return string(appendHex(b, uint64(part), 4)) //nolint:gosec // Parts are counted from 0.
+}
+
+// appendHex appends n in hex, with zeros in front up to a width.
+func appendHex(dst []byte, n uint64, width int) []byte {
+	var digits [16]byte
+	text := strconv.AppendUint(digits[:0], n, 16)
+	for range width - len(text) {
+		dst = append(dst, '0')
+	}
+	return append(dst, text...)
 }
 
 // isFirstPart reports whether a history key is that of a turn's first part.
