@@ -210,7 +210,7 @@ func (j *Journal) output(e *statestore.Effect, topic string, env *schemas.Envelo
 // headers are the CloudEvents attributes of an event (binary mode of the Kafka binding), what its encoding needs, and the
 // trace context. The values that are the event's own share one piece of memory.
 func (c *Codec) headers(m *memory, env *schemas.Envelope, fixed, trace []statestore.Header) []statestore.Header {
-	own := m.events.take(len(env.EventID) + len(env.TurnID) + timeSize)
+	own := m.small.take(len(env.EventID) + len(env.TurnID) + timeSize)
 	own = append(append(own, env.EventID...), env.TurnID...)
 	own = schemas.AppendTime(own, env.At)
 	id, subject := len(env.EventID), len(env.EventID)+len(env.TurnID)

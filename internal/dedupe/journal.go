@@ -3,6 +3,7 @@ package dedupe
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,9 +25,9 @@ type Journal struct {
 	// stamp is the latest time that is known of the turn before its end; what expires counts from there at least.
 	stamp time.Time
 	past  []pastTurn
-	// key is the Kafka key of the turn's events, log the state key of its journal.
-	key []byte
-	log string
+	// key is the Kafka key of the turn's events, log the state key of its journal, ended that of its record.
+	key        []byte
+	log, ended string
 	// thrift is how much the journal does without, after the broker has refused more.
 	thrift Thrift
 	// first is the effect that accepts the turn; nil when that was committed before.
@@ -58,8 +59,10 @@ type Journal struct {
 }
 
 func newJournal(s *Store, a *fact.Accepted, agent *fact.Agent) *Journal {
-	j := &Journal{store: s, accepted: a, agent: agent, key: []byte(a.SessionID), log: journalKey(a.TurnID), stamp: a.At}
+	j := &Journal{store: s, accepted: a, agent: agent, stamp: a.At}
+	j.log, j.ended = turnKeys(a.TurnID)
 	s.codec.sizes.expect(&j.mu.memory)
+	j.key = append(j.mu.memory.small.take(len(a.SessionID)), a.SessionID...)
 	j.mu.eventRoom = j.mu.memory.events.take
 	j.SetTrace(a.Trace, a.TraceState)
 	return j
@@ -257,7 +260,7 @@ func (j *Journal) record(e *statestore.Effect, f fact.Fact, seq int64) error {
 func (j *Journal) frame(f fact.Frame) ([]byte, error) {
 	facts := j.store.codec.facts
 	if !j.keeps(f.Fact) {
-		return facts.Frame(f, j.mu.memory.facts.take)
+		return facts.Frame(f, j.mu.memory.small.take)
 	}
 	b, err := facts.Frame(f, j.transcriptRoom)
 	if err != nil {
@@ -287,16 +290,15 @@ func (j *Journal) keeps(f fact.Fact) bool {
 // input offset is done.
 func (j *Journal) endOf(e *statestore.Effect, ended *fact.Ended) error {
 	at := later(j.stamp, ended.At)
-	rec, err := record{hash: j.accepted.PayloadHash, status: ended.Status, at: at}.encode()
+	rec, err := record{hash: j.accepted.PayloadHash, status: ended.Status, at: at}.append(j.mu.memory.small.take(recordSize))
 	if err != nil {
 		return err
 	}
-	id := j.accepted.TurnID
-	e.Mutations = append(e.Mutations,
+	e.Mutations = append(slices.Grow(e.Mutations, 3), // The third is the history.
 		statestore.Mutation{Op: statestore.OpDrop, Key: j.log},
-		statestore.Mutation{Op: statestore.OpSet, Key: turnKey(id), Value: rec},
+		statestore.Mutation{Op: statestore.OpSet, Key: j.ended, Value: rec},
 	)
-	if key := j.store.overtaken(id, j.accepted.SessionID); key != "" {
+	if key := j.store.overtaken(j.accepted.TurnID, j.accepted.SessionID); key != "" {
 		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpDelete, Key: key})
 	}
 	j.appendHistory(e, at)

@@ -27,6 +27,13 @@ func turnKey(turnID string) string        { return turnPrefix + turnID }
 func agentKey(hash []byte) string         { return agentPrefix + hex.EncodeToString(hash) }
 func historyPrefix(session string) string { return historyLetter + session + "/" }
 
+// turnKeys are the keys of a turn's journal and of its record, in one piece of memory.
+func turnKeys(turnID string) (journal, ended string) {
+	both := journalPrefix + turnID + turnPrefix + turnID
+	at := len(journalPrefix) + len(turnID)
+	return both[:at], both[at:]
+}
+
 // agentHash is the hash in an agent's key, as the store's maps have it.
 func agentHash(key string) string {
 	b, _ := hex.DecodeString(key[len(agentPrefix):]) // The key was made by agentKey.
@@ -40,9 +47,10 @@ const firstRecord = "/00000000"
 const stampSize = 1 + 8
 
 // stamped begins a value that expires, with room for a body.
-func stamped(at time.Time, room int) []byte {
-	b := append(make([]byte, 0, stampSize+room), statestore.Format)
-	return binary.BigEndian.AppendUint64(b, uint64(at.UnixMilli()))
+func stamped(at time.Time, room int) []byte { return appendStamp(make([]byte, 0, stampSize+room), at) }
+
+func appendStamp(dst []byte, at time.Time) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, statestore.Format), uint64(at.UnixMilli()))
 }
 
 // stampOf reads when a value was current; false when it has no such head.
@@ -124,7 +132,7 @@ var statusCodes = [...]string{ //nolint:gochecknoglobals // A constant table.
 	1: schemas.StatusCompleted, 2: schemas.StatusFailed, 3: schemas.StatusCancelled, 4: schemas.StatusOutcomeUnknown, 5: schemas.StatusIndeterminate,
 }
 
-func (r record) encode() ([]byte, error) {
+func (r record) append(dst []byte) ([]byte, error) {
 	if len(r.hash) != hashSize {
 		return nil, fmt.Errorf("store a turn record: its payload hash has %d bytes, not %d", len(r.hash), hashSize)
 	}
@@ -134,8 +142,7 @@ func (r record) encode() ([]byte, error) {
 			code = i
 		}
 	}
-	b := append(stamped(r.at, recordSize-stampSize), r.hash...)
-	return append(b, byte(code)), nil
+	return append(append(appendStamp(dst, r.at), r.hash...), byte(code)), nil
 }
 
 func decodeRecord(b []byte) (record, error) {

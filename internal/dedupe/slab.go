@@ -12,7 +12,7 @@ import (
 type slab[T any] struct {
 	// chunk is how long the larger pieces are at most, save those that one piece fills alone.
 	chunk int
-	// expected is how much is likely to be asked for in all, used how much was.
+	// expected is how much is likely to be needed in all, used how much was.
 	expected, used int
 	free           []T
 }
@@ -24,6 +24,7 @@ func (s *slab[T]) take(n int) []T {
 			s.used += n
 			return make([]T, 0, n)
 		}
+		s.used += len(s.free) // It is left over.
 		s.free = make([]T, s.next(n))
 	}
 	s.used += n
@@ -77,28 +78,28 @@ func (t *textSlab) key(turnID string, ref fact.Ref) string {
 
 // memory is what facts and events are made of. A turn has dozens of small pieces, all of which live until they are committed.
 type memory struct {
-	// facts has what becomes of facts in the changelog, events the values of events with what is their own in their headers: facts
-	// may be kept for the session's history, and must not keep events alive.
-	facts, events slab[byte]
+	// small has what is short, such as the values of headers, and facts that are no part of the transcript; events has the values of
+	// events. A turn that waits for its model keeps the last chunk of each alive, so headers must not keep events.
+	small, events slab[byte]
 	headers       slab[statestore.Header]
 	texts         textSlab
 }
 
 // sizes are how much memory turns need, as far as earlier ones tell. They only say how much is made at once.
 type sizes struct {
-	facts, events, headers, transcript atomic.Int64
+	small, events, headers, transcript atomic.Int64
 }
 
 // expect gives a new turn its memory.
 func (s *sizes) expect(m *memory) {
-	m.facts.chunk, m.facts.expected = 2<<10, int(s.facts.Load())
+	m.small.chunk, m.small.expected = 2<<10, int(s.small.Load())
 	m.events.chunk, m.events.expected = 4<<10, int(s.events.Load())
 	m.headers.chunk, m.headers.expected = 48, int(s.headers.Load())
 }
 
 // learn notes what a turn needed.
 func (s *sizes) learn(m *memory, transcript int) {
-	follow(&s.facts, m.facts.used+slack)
+	follow(&s.small, m.small.used+slack)
 	follow(&s.events, m.events.used+slack)
 	follow(&s.headers, m.headers.used)
 	follow(&s.transcript, transcript+slack)

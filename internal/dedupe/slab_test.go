@@ -67,8 +67,8 @@ func TestSizes_FollowWhatTurnsNeed(t *testing.T) {
 	t.Parallel()
 	var s sizes
 	for _, step := range []struct{ needed, want int64 }{{100, 100}, {40, 96}, {500, 500}, {499, 499}, {499, 499}, {0, 467}} {
-		follow(&s.facts, int(step.needed))
-		if got := s.facts.Load(); got != step.want {
+		follow(&s.small, int(step.needed))
+		if got := s.small.Load(); got != step.want {
 			t.Errorf("after %d: %d, want %d", step.needed, got, step.want)
 		}
 	}

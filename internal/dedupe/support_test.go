@@ -371,3 +371,6 @@ func (b *bed) committedKeys() []string {
 	}
 	return out
 }
+
+// encode is the record as it is stored.
+func (r record) encode() ([]byte, error) { return r.append(nil) }

@@ -1,11 +1,6 @@
 package dedupe
 
-import (
-	"encoding/binary"
-	"time"
-
-	"github.com/lathe-run/lathe/internal/statestore"
-)
+import "time"
 
 // transcript has the frames of a turn that become its session's history, one after the other, as the history has them. The journal's
 // records share its memory: a frame does not change once it was added, and what comes behind it is nobody else's yet.
@@ -17,7 +12,7 @@ type transcript struct {
 	few  [8]int
 }
 
-// most is the most memory that a turn is given ahead for its transcript.
+// mostTranscript is the most memory that a turn is given ahead for its transcript.
 const mostTranscript = 16 << 10
 
 // room is what the next frame is appended to, with room for n bytes. expected is how long the transcript is likely to become.
@@ -61,8 +56,7 @@ func (t *transcript) size() int { return max(0, len(t.b)-stampSize) }
 func (t *transcript) parts(at time.Time, limit int, give func(value []byte)) {
 	if len(t.b) <= limit || len(t.ends) == 1 {
 		whole := t.room(0, 0)
-		binary.BigEndian.PutUint64(whole[1:], uint64(at.UnixMilli()))
-		whole[0] = statestore.Format
+		appendStamp(whole[:0], at)
 		give(whole[:len(whole):len(whole)])
 		return
 	}
