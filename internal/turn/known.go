@@ -20,6 +20,13 @@ type Known struct {
 	// starts is how often the turn was started since it made progress, that start included. The first is known to none but the
 	// worker that made it, so a turn of which nothing is recorded counts as started once.
 	starts int
+
+	// few is room for what most turns have, in one piece of memory.
+	few struct {
+		responses [8]*fact.Responded
+		calls     [4]callState
+		workers   [2]string
+	}
 }
 
 // callState is what is recorded of one call. Its fields change in the turn's own goroutine, or in the one that runs the call.
@@ -35,7 +42,9 @@ type callState struct {
 
 // NewKnown returns what a new turn knows: nothing.
 func NewKnown() *Known {
-	return &Known{responses: make([]*fact.Responded, 0, 8), calls: make(map[fact.Ref]*callState), starts: 1}
+	k := &Known{calls: make(map[fact.Ref]*callState), starts: 1}
+	k.responses, k.workers = k.few.responses[:0], k.few.workers[:0]
+	return k
 }
 
 // Replay returns what frames say of a turn. The first is its accepted fact, which the caller has.
@@ -104,7 +113,11 @@ func (k *Known) replayStart(calls []fact.Call) {
 func (k *Known) call(ref fact.Ref) *callState {
 	c := k.calls[ref]
 	if c == nil {
-		c = &callState{}
+		if n := len(k.calls); n < len(k.few.calls) {
+			c = &k.few.calls[n]
+		} else {
+			c = &callState{}
+		}
 		k.calls[ref] = c
 	}
 	return c

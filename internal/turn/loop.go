@@ -18,9 +18,15 @@ type run struct {
 	known *Known
 	offer Offer
 
-	// messagesSaid are the messages of the turn up to the end of stepsSaid steps.
+	// plan is what there is to do for the calls of the step that runs.
+	plan plan
+
+	// messagesSaid are the session's history and the messages of the turn up to the end of stepsSaid steps, which take sizeSaid bytes;
+	// the turn's own begin at ownSaid.
 	messagesSaid []fact.Message
+	ownSaid      int
 	stepsSaid    int
+	sizeSaid     int
 }
 
 // deadline is the earlier of the turn's own and the end of the time that its agent gives it.

@@ -35,7 +35,8 @@ func (p *plan) next(parallel int) []*callState {
 
 // newPlan prepares the calls of a new response.
 func (r *run) newPlan(resp *fact.Response) *plan {
-	p := &plan{step: resp.Step}
+	r.plan = plan{step: resp.Step} // The last one is done with, and nobody else has seen it.
+	p := &r.plan
 	p.ready = p.few[:0]
 	for i, asked := range resp.Calls {
 		ref := fact.Ref{Step: resp.Step, Position: i}

@@ -18,24 +18,40 @@ func (r *run) request(step int) *fact.Request {
 }
 
 func (r *run) messages(step int) []fact.Message {
-	t, own := r.turn, r.said(step)
+	t := r.turn
+	said := r.said(step)
+	limit := t.Agent.Limits.ContextBytes - len(t.Agent.System)
+	if r.sizeSaid <= limit {
+		return said
+	}
+	return fitContext(said[:r.ownSaid:r.ownSaid], said[r.ownSaid:], limit)
+}
+
+// said are the session's history and the messages of the turn before a step. They only grow, so each is made once; a model that still has
+// the messages of an earlier step has none of those that are added.
+func (r *run) said(step int) []fact.Message {
+	if r.messagesSaid == nil {
+		r.beginSaid()
+	}
+	for ; r.stepsSaid < step; r.stepsSaid++ {
+		had := len(r.messagesSaid)
+		results := r.known.results(r.stepsSaid)
+		r.messagesSaid = fact.AppendStep(r.messagesSaid, &r.known.responses[r.stepsSaid].Response, results)
+		r.sizeSaid += sizeOf(r.messagesSaid[had:])
+	}
+	return r.messagesSaid[:len(r.messagesSaid):len(r.messagesSaid)]
+}
+
+func (r *run) beginSaid() {
+	t := r.turn
 	var history []fact.Message
 	if !t.Accepted.OwnHistory {
 		history = t.History
 	}
-	return fitContext(history, own, t.Agent.Limits.ContextBytes-len(t.Agent.System))
-}
-
-// said are the messages of the turn before a step. They only grow, so each is made once.
-func (r *run) said(step int) []fact.Message {
-	if r.messagesSaid == nil {
-		r.messagesSaid = append(make([]fact.Message, 0, len(r.turn.Accepted.Messages)+8), r.turn.Accepted.Messages...)
-	}
-	for ; r.stepsSaid < step; r.stepsSaid++ {
-		results := r.known.results(r.stepsSaid)
-		r.messagesSaid = fact.AppendStep(r.messagesSaid, &r.known.responses[r.stepsSaid].Response, results)
-	}
-	return r.messagesSaid[:len(r.messagesSaid):len(r.messagesSaid)]
+	r.ownSaid = len(history)
+	r.messagesSaid = append(make([]fact.Message, 0, len(history)+len(t.Accepted.Messages)+8), history...)
+	r.messagesSaid = append(r.messagesSaid, t.Accepted.Messages...)
+	r.sizeSaid = sizeOf(r.messagesSaid)
 }
 
 // fitContext leaves out the oldest messages until the rest fits the limit: first of the history, from the front to the next

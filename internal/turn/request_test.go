@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lathe-run/lathe/internal/fact"
+	"github.com/lathe-run/lathe/schemas"
 )
 
 // Random conversations are cut to random sizes: what is left is an end of the history and the newest steps, no call is without
@@ -95,4 +96,63 @@ func checkFit(t *testing.T, history, own, got []fact.Message, limit int) {
 	if total := sizeOf(history) + sizeOf(own); total <= limit && len(got) != len(history)+len(own) {
 		t.Errorf("messages were left out, although all %d bytes fit %d", total, limit)
 	}
+}
+
+// A turn's requests are made of one list that grows. Each has what it would have if it were made anew, also once it no longer fits, and
+// none sees what is added for a later one.
+func TestMessages_GrowWithoutChangingEarlierRequests(t *testing.T) {
+	t.Parallel()
+	rnd := newRand(t)
+	for round := range 2000 {
+		r := &run{
+			turn: &Turn{
+				Accepted: &fact.Accepted{Messages: []fact.Message{{Role: fact.RoleUser, Text: "own"}}, OwnHistory: round%5 == 0},
+				Agent:    &fact.Agent{System: "system", Limits: fact.Limits{ContextBytes: rnd.IntN(2500)}},
+			},
+			known: NewKnown(),
+		}
+		for range rnd.IntN(3) {
+			r.turn.History = append(r.turn.History, fact.Message{Role: fact.RoleUser, Text: strings.Repeat("u", rnd.IntN(50))})
+			r.turn.History = append(r.turn.History, steps(rnd.IntN, "h")...)
+		}
+		own := slices.Clone(r.turn.Accepted.Messages)
+		var requests, copies [][]fact.Message
+		for step := range 12 {
+			var history []fact.Message
+			if !r.turn.Accepted.OwnHistory {
+				history = r.turn.History
+			}
+			got := r.messages(step)
+			want := fitContext(history, own, r.turn.Agent.Limits.ContextBytes-len(r.turn.Agent.System))
+			if showMessages(got) != showMessages(want) {
+				t.Fatalf("step %d:\ngot  %s\nwant %s", step, showMessages(got), showMessages(want))
+			}
+			requests, copies = append(requests, got), append(copies, slices.Clone(got))
+			resp, results := randomStep(rnd.IntN, step)
+			r.known.responses = append(r.known.responses, &fact.Responded{Response: *resp})
+			for i, res := range results {
+				r.known.call(fact.Ref{Step: step, Position: i}).result = res
+			}
+			own = fact.AppendStep(own, resp, results)
+		}
+		for i := range requests {
+			_ = append(requests[i], fact.Message{Text: "whoever keeps a request adds to it"})
+		}
+		for i := range requests {
+			if showMessages(requests[i]) != showMessages(copies[i]) {
+				t.Fatalf("the request of step %d was changed later", i)
+			}
+		}
+	}
+}
+
+func randomStep(random func(int) int, step int) (*fact.Response, []*fact.Result) {
+	resp := &fact.Response{Step: step, Text: strings.Repeat("a", random(100))}
+	var results []*fact.Result
+	for i := range random(3) {
+		id := fmt.Sprintf("%d.%d", step, i)
+		resp.Calls = append(resp.Calls, fact.Asked{Name: "t", CallID: id})
+		results = append(results, &fact.Result{Ref: fact.Ref{Step: step, Position: i}, CallID: id, Status: schemas.StatusOK, Output: []byte(strings.Repeat("1", 1+random(80)))})
+	}
+	return resp, results
 }
