@@ -123,6 +123,8 @@ type Store struct {
 		sync.Mutex
 		// turns are those that are looked up or run right now; entering one waits for who is in it.
 		turns map[string]*entry
+		// spare are entries that no turn uses.
+		spare []*entry
 		// agents are the configurations known to be in the state, by hash.
 		agents map[string]*fact.Agent
 		// underWay are the turns that have a journal, cancels the keys of cancels that overtook their turns. Both are few, and
@@ -185,8 +187,7 @@ func (s *Store) enter(turnID string) *entry {
 	s.mu.Lock()
 	e := s.mu.turns[turnID]
 	if e == nil {
-		e = &entry{free: make(chan struct{}, 1)}
-		e.free <- struct{}{}
+		e = s.newEntryLocked()
 		s.mu.turns[turnID] = e
 	}
 	e.waiting++
@@ -201,5 +202,23 @@ func (s *Store) leave(turnID string, e *entry) {
 	defer s.mu.Unlock()
 	if e.waiting--; e.waiting == 0 && e.journal == nil {
 		delete(s.mu.turns, turnID)
+		if len(s.mu.spare) < spareEntries {
+			s.mu.spare = append(s.mu.spare, e)
+		}
 	}
+}
+
+// spareEntries is how many entries are kept to be used again.
+const spareEntries = 64
+
+// newEntryLocked gives an entry that is free, and in no map.
+func (s *Store) newEntryLocked() *entry {
+	if last := len(s.mu.spare) - 1; last >= 0 {
+		e := s.mu.spare[last]
+		s.mu.spare = s.mu.spare[:last]
+		return e
+	}
+	e := &entry{free: make(chan struct{}, 1)}
+	e.free <- struct{}{}
+	return e
 }
