@@ -102,20 +102,22 @@ func (s *sizes) learn(m *memory, transcript int) {
 	follow(&s.small, m.small.used+slack)
 	follow(&s.events, m.events.used+slack)
 	follow(&s.headers, m.headers.used)
-	follow(&s.transcript, transcript+slack)
+	if transcript > 0 { // Else its agent keeps none.
+		follow(&s.transcript, transcript+slack)
+	}
 }
 
 // slack is by how many bytes turns differ that are alike: numbers and times are as long as they are.
 const slack = 64
 
-// follow moves a size up to what was needed at once and down by and by: it is cheaper to have a little too much than to run out.
-// Turns that end side by side may undo each other's part, which does no harm.
+// follow moves a size towards what a turn needed: up fast, since who runs out copies or has a chunk that is too long, down slowly; not at
+// once, since one long turn among many says little. Turns that end side by side may undo each other's part, which does no harm.
 func follow(size *atomic.Int64, needed int) {
 	was, now := size.Load(), int64(needed)
-	if now < was {
-		now = was - (was-now+15)/16
-	}
-	if now != was {
-		size.Store(now)
+	switch {
+	case now > was:
+		size.Store(was + (now-was+3)/4)
+	case now < was:
+		size.Store(was - (was-now+15)/16)
 	}
 }

@@ -66,10 +66,12 @@ func TestTextSlab_MakesWhatConcatenationMakes(t *testing.T) {
 func TestSizes_FollowWhatTurnsNeed(t *testing.T) {
 	t.Parallel()
 	var s sizes
-	for _, step := range []struct{ needed, want int64 }{{100, 100}, {40, 96}, {500, 500}, {499, 499}, {499, 499}, {0, 467}} {
-		follow(&s.small, int(step.needed))
+	for _, step := range []struct{ turns, needed, want int64 }{{1, 100, 25}, {20, 100, 100}, {1, 101, 101}, {1, 20, 95}, {100, 20, 20}, {1, 1020, 270}} {
+		for range step.turns {
+			follow(&s.small, int(step.needed))
+		}
 		if got := s.small.Load(); got != step.want {
-			t.Errorf("after %d: %d, want %d", step.needed, got, step.want)
+			t.Errorf("after %d turns of %d: %d, want %d", step.turns, step.needed, got, step.want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (t *transcript) room(n, expected int) []byte {
 		t.b = make([]byte, stampSize, stampSize+max(n, min(expected, mostTranscript), 1<<10))
 	}
 	if cap(t.b)-len(t.b) < n {
-		grown := make([]byte, len(t.b), max(2*cap(t.b), len(t.b)+n))
+		grown := make([]byte, len(t.b), max(cap(t.b)+cap(t.b)/2, len(t.b)+n))
 		copy(grown, t.b)
 		t.b = grown
 	}
