@@ -29,6 +29,7 @@ type committer struct {
 	// What follows is only used by the committer's goroutine.
 
 	first   int         // of the partitions, to begin the next cycle with
+	room    recordRoom  // for the records of the next cycle
 	again   txn.Backoff // after a cycle that was aborted
 	rebuffs int         // cycles in a row that the group refused
 }
@@ -83,6 +84,9 @@ func (c *committer) run(ctx context.Context) {
 
 // wait returns when a cycle is due, false when ctx has ended.
 func (c *committer) wait(ctx context.Context) bool {
+	if len(c.urgent) == 0 { // There is time; and what the last cycle wrote need not be kept until the next.
+		c.room = recordRoom{}
+	}
 	select {
 	case <-c.urgent:
 	case <-ctx.Done():
@@ -139,7 +143,8 @@ func (c *committer) cycle(ctx context.Context) error {
 		signal(c.urgent)
 		return nil
 	}
-	res, err := c.w.ring.Commit(ctx, c.request(shares, group))
+	records := c.records(shares)
+	res, err := c.w.ring.Commit(ctx, c.request(shares, group, records.list))
 	if err != nil {
 		return c.fatal(ctx, shares, err)
 	}
@@ -150,6 +155,7 @@ func (c *committer) cycle(ctx context.Context) error {
 		}
 		return c.aborted(ctx, shares, res.Err)
 	}
+	c.room = records // The brokers have acknowledged each, so the client is done with them.
 	if err := c.settle(ctx, shares, &res); err != nil {
 		return c.fatal(ctx, nil, err)
 	}
@@ -245,10 +251,9 @@ func (c *committer) foreign(ctx context.Context, shares []*share, member string)
 	return true
 }
 
-// request makes the cycle's records, fresh for this attempt, and its offsets: one for every partition, moved or not, since that is
-// the fence.
-func (c *committer) request(shares []*share, group txn.Membership) *txn.Cycle {
-	cycle := &txn.Cycle{Records: c.records(shares), Group: group, Check: func() error { return check(shares) }}
+// request makes the cycle of its records and its offsets: one for every partition, moved or not, since that is the fence.
+func (c *committer) request(shares []*share, group txn.Membership, records []*kgo.Record) *txn.Cycle {
+	cycle := &txn.Cycle{Records: records, Group: group, Check: func() error { return check(shares) }}
 	turns := c.w.cfg.Turns
 	for _, s := range shares {
 		cycle.Offsets = append(cycle.Offsets, txn.Offset{
@@ -267,71 +272,6 @@ func check(shares []*share) error {
 		}
 	}
 	return nil
-}
-
-// records builds all records in three allocations: records, pointers to them, and what keys and headers need.
-func (c *committer) records(shares []*share) []*kgo.Record {
-	n, keys, headers := 0, 0, 0
-	for _, s := range shares {
-		n += len(s.batch.Records) + len(s.batch.Outputs)
-		for i := range s.batch.Records {
-			keys += len(s.batch.Records[i].Key)
-		}
-		for _, o := range s.batch.Outputs {
-			headers += len(o.Headers)
-		}
-	}
-	b := recordBuilder{
-		w: c.w, at: time.Now(), records: make([]kgo.Record, 0, n), keys: make([]byte, 0, keys), headers: make([]kgo.RecordHeader, 0, headers),
-	}
-	for _, s := range shares {
-		for i := range s.batch.Records {
-			b.changelog(s.p.id, &s.batch.Records[i])
-		}
-	}
-	for _, s := range shares {
-		for _, o := range s.batch.Outputs {
-			b.output(s.p.id, o)
-		}
-	}
-	out := make([]*kgo.Record, len(b.records))
-	for i := range b.records {
-		out[i] = &b.records[i]
-	}
-	return out
-}
-
-type recordBuilder struct {
-	w *Worker
-	// at is when the cycle was made: the client would look at the clock for each record.
-	at      time.Time
-	records []kgo.Record
-	keys    []byte
-	headers []kgo.RecordHeader
-}
-
-func (b *recordBuilder) changelog(partition int32, r *statestore.Record) {
-	from := len(b.keys)
-	b.keys = append(b.keys, r.Key...)
-	b.records = append(b.records, kgo.Record{
-		Topic: b.w.cfg.Changelog.Name, Partition: partition, Key: b.keys[from:len(b.keys):len(b.keys)], Value: r.Value, Timestamp: b.at,
-	})
-}
-
-func (b *recordBuilder) output(partition int32, o *statestore.Output) {
-	from := len(b.headers)
-	for _, h := range o.Headers {
-		b.headers = append(b.headers, kgo.RecordHeader(h))
-	}
-	to := o.Partition
-	if count := b.w.outputs[o.Topic]; to < 0 && o.Key != nil {
-		to = murmur2Partition(o.Key, count)
-	} else if to < 0 {
-		to = partition % count
-	}
-	b.records = append(b.records, kgo.Record{
-		Topic: o.Topic, Partition: to, Key: o.Key, Value: o.Value, Headers: b.headers[from:len(b.headers):len(b.headers)], Timestamp: b.at,
-	})
 }
 
 // settle applies a committed cycle. The turns that wait for it go on meanwhile.

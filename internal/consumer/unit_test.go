@@ -166,7 +166,7 @@ func TestRecords_GoWhereTheyBelong(t *testing.T) {
 		{p: &partition{id: 1}, batch: &statestore.Batch{Records: []statestore.Record{{Key: "k1", Value: []byte("1")}, {Key: "k2"}}, Outputs: []*statestore.Output{out("s1", -1), out("s1", 5)}}},
 		{p: &partition{id: 3}, batch: &statestore.Batch{Records: []statestore.Record{{Key: "k3", Value: []byte("3")}}, Outputs: []*statestore.Output{out("", -1)}}},
 	}
-	records := newCommitter(w).records(shares)
+	records := newCommitter(w).records(shares).list
 	type placed struct {
 		Topic     string
 		Partition int32
@@ -213,6 +213,42 @@ func TestConfig_NamesEveryFault(t *testing.T) {
 	}
 }
 
+// Only a cycle that was committed leaves its records to the next.
+func TestRecords_AreMadeOfWhatACommittedCycleLeft(t *testing.T) {
+	t.Parallel()
+	c := newCommitter(testWorker(nil))
+	cycle := func(keys ...string) []*kgo.Record {
+		s := &share{p: &partition{id: 1}, batch: &statestore.Batch{}}
+		for _, key := range keys {
+			s.batch.Records = append(s.batch.Records, statestore.Record{Key: key, Value: []byte(key)})
+			s.batch.Outputs = append(s.batch.Outputs, &statestore.Output{Topic: "events", Key: []byte(key), Partition: 2, Headers: []statestore.Header{{Key: key}}})
+		}
+		made := c.records([]*share{s})
+		for i, r := range made.list {
+			key := keys[i%len(keys)]
+			if string(r.Key) != key || r.Offset != 0 || (len(r.Headers) == 1) != (r.Topic == "events") || len(r.Headers) == 1 && r.Headers[0].Key != key {
+				t.Errorf("record %d is %+v", i, r)
+			}
+			r.Offset = 7 // As the client does.
+		}
+		if len(made.list) != 2*len(keys) {
+			t.Errorf("%d records of %d keys", len(made.list), len(keys))
+		}
+		c.room = made
+		return made.list
+	}
+	first := cycle("a", "b", "c")
+	if again := cycle("d", "e"); again[0] != first[0] {
+		t.Error("what was committed is not used again")
+	}
+	cycle("f", "g", "h", "i", "j", "k", "l")
+	aborted := cycle("m")
+	c.room = recordRoom{}
+	if fresh := cycle("n"); fresh[0] == aborted[0] || string(aborted[0].Key) != "m" {
+		t.Error("what was aborted is used again")
+	}
+}
+
 func BenchmarkRecords(b *testing.B) {
 	w := testWorker(nil)
 	var shares []*share
@@ -232,7 +268,7 @@ func BenchmarkRecords(b *testing.B) {
 	c := newCommitter(w)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.records(shares)
+		c.room = c.records(shares)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2000, "ns/record")
 }

@@ -39,7 +39,11 @@ func (p *Partition) Take(maxBytes, maxRecords int) (*Batch, error) {
 	if len(effects) == 0 {
 		return nil, nil //nolint:nilnil // Nothing waits; there is no error and no batch.
 	}
-	f := folder{batch: &Batch{p: p, Effects: len(effects)}, keys: make(map[string]int)}
+	outputs := 0
+	for _, e := range effects {
+		outputs += len(e.Outputs)
+	}
+	f := folder{batch: &Batch{p: p, Effects: len(effects), Outputs: make([]*Output, 0, outputs)}, keys: make(map[string]int)}
 	for _, e := range effects {
 		f.add(e)
 	}
