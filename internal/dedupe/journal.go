@@ -245,6 +245,10 @@ func (j *Journal) record(e *statestore.Effect, f fact.Fact, seq int64) error {
 	if ended, ok := f.(*fact.Ended); ok {
 		return j.endOf(e, ended)
 	}
+	if late := j.late(e, f, seq); late != nil {
+		e.Mutations = append(e.Mutations, statestore.Mutation{Op: statestore.OpAppend, Key: j.log, Late: late})
+		return nil
+	}
 	frame, err := j.frame(fact.Frame{Seq: seq, Fact: f})
 	if err != nil {
 		return err

@@ -82,12 +82,13 @@ type memory struct {
 	// events. A turn that waits for its model keeps the last chunk of each alive, so headers must not keep events.
 	small, events slab[byte]
 	headers       slab[statestore.Header]
+	late          slab[lateFrame]
 	texts         textSlab
 }
 
 // sizes are how much memory turns need, as far as earlier ones tell. They only say how much is made at once.
 type sizes struct {
-	small, events, headers, transcript atomic.Int64
+	small, events, headers, late, transcript atomic.Int64
 }
 
 // expect gives a new turn its memory.
@@ -95,6 +96,7 @@ func (s *sizes) expect(m *memory) {
 	m.small.chunk, m.small.expected = 2<<10, int(s.small.Load())
 	m.events.chunk, m.events.expected = 4<<10, int(s.events.Load())
 	m.headers.chunk, m.headers.expected = 48, int(s.headers.Load())
+	m.late.chunk, m.late.expected = 16, int(s.late.Load())
 }
 
 // learn notes what a turn needed.
@@ -102,6 +104,7 @@ func (s *sizes) learn(m *memory, transcript int) {
 	follow(&s.small, m.small.used+slack)
 	follow(&s.events, m.events.used+slack)
 	follow(&s.headers, m.headers.used)
+	follow(&s.late, m.late.used)
 	if transcript > 0 { // Else its agent keeps none.
 		follow(&s.transcript, transcript+slack)
 	}

@@ -31,6 +31,9 @@ func TestAppendFact_WritesWhatTheLibraryWrites(t *testing.T) {
 			if !ok || !bytes.Equal(got, want) {
 				t.Fatalf("round %d: %+v\nis %x\nnot %x", i, f, got, want)
 			}
+			if _, first := f.(*Accepted); MostBytes(f) < len(got)+frameHead && (!first || MostBytes(f) != 0) {
+				t.Fatalf("round %d: %+v\nhas %d bytes, thought to be at most %d", i, f, len(got)+frameHead, MostBytes(f))
+			}
 		}
 	}
 	if _, ok := appendFact(nil, &Ended{}); ok {

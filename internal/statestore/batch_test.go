@@ -133,6 +133,38 @@ func TestTake_HasTheEffectsOfAnAbortedCycleAgain(t *testing.T) {
 	p.Detach()
 }
 
+func TestTake_MakesWhatIsLateOnlyWhenItIsNeeded(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Config{})
+	p := attach(s, 1)
+	gone, kept, read := &late{text: "gone"}, &late{text: "kept"}, &late{text: "read"}
+	appends := func(log string, l *late) *Effect { return effect(Mutation{Op: OpAppend, Key: log, Late: l}) }
+	add(t, p, appends("ended", gone))
+	add(t, p, appends("goes on", kept))
+	add(t, p, appends("resumed", read))
+	_, before := p.Pending()
+	add(t, p, effect(drop("ended")))
+	if got, err := p.Log("resumed"); err != nil || len(got) != 1 || string(got[0]) != "read" {
+		t.Errorf("the log is %q, %v", got, err)
+	}
+	first, again := take(t, p), take(t, p) // The first cycle is aborted.
+	if diff := slices.Compare(showAll(first.Records), showAll(again.Records)); diff != 0 {
+		t.Errorf("first %q, then %q", showAll(first.Records), showAll(again.Records))
+	}
+	if got := showAll(again.Records); !slices.Equal(got, []string{"goes on/00000000=kept", "resumed/00000000=read"}) {
+		t.Errorf("records %q", got)
+	}
+	for l, want := range map[*late]int64{gone: 0, kept: 1, read: 1} {
+		if n := l.made.Load(); n != want {
+			t.Errorf("%q was made %d times, want %d", l.text, n, want)
+		}
+	}
+	if least := int64(gone.Size() + kept.Size() + read.Size()); before < least {
+		t.Errorf("%d bytes wait, want at least %d", before, least)
+	}
+	commit(t, s, again, position(1))
+}
+
 func TestTake_TakesAnEffectThatIsLargerThanTheCycle(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Config{})

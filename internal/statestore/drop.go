@@ -80,7 +80,7 @@ func (b *Batch) from(r *Record, m *Mutation, whole bool) bool {
 	case OpSet, OpDelete:
 		return m.Key == r.Key
 	case OpAppend:
-		return logOf(r.Key) == m.Key && r.Value != nil && (!whole || b.p.isChunk(r, m.Value))
+		return logOf(r.Key) == m.Key && r.Value != nil && (!whole || b.p.isChunk(r, m.value()))
 	case OpDrop:
 		return logOf(r.Key) == m.Key && r.Value == nil
 	case OpNote:
@@ -133,7 +133,7 @@ func (p *Partition) Split(b *Batch, i int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.mu.logs[logOf(r.Key)]
-	if l == nil || len(r.Value) < 2 || slices.ContainsFunc(l.pending, func(c chunk) bool { return p.isChunk(r, c.bytes) }) {
+	if l == nil || len(r.Value) < 2 || slices.ContainsFunc(l.pending, func(c chunk) bool { return p.isChunk(r, c.mutation.value()) }) {
 		return false
 	}
 	p.mu.recordBytes = min(p.mu.recordBytes, len(r.Value)/2)

@@ -25,6 +25,34 @@ type Mutation struct {
 	Op    Op
 	Key   string
 	Value []byte
+	// Late is what OpAppend adds in the place of Value if it is set.
+	Late Late
+}
+
+// Late is a value that is made when it is needed first, which is never if its log is dropped before a cycle takes it. It is safe for
+// concurrent use, and must make the same however late that is.
+type Late interface {
+	// Size is the most bytes it has, known beforehand.
+	Size() int
+	// Bytes gives it, the same memory each time.
+	Bytes() []byte
+}
+
+// value is what the mutation stores.
+func (m *Mutation) value() []byte {
+	if m.Late != nil {
+		return m.Late.Bytes()
+	}
+	return m.Value
+}
+
+// size is what the mutation's key and value count against limits.
+func (m *Mutation) size() int {
+	n := len(m.Key) + len(m.Value)
+	if m.Late != nil {
+		n += m.Late.Size()
+	}
+	return n
 }
 
 // Header is a record header.
@@ -74,7 +102,7 @@ type Effect struct {
 func (e *Effect) size() int {
 	n := 64
 	for i := range e.Mutations {
-		n += len(e.Mutations[i].Key) + len(e.Mutations[i].Value) + 32
+		n += e.Mutations[i].size() + 32
 	}
 	for i := range e.Outputs {
 		n += e.Outputs[i].size()

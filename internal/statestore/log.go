@@ -20,15 +20,16 @@ func (l *logState) chunksBefore(end uint64) [][]byte {
 	var out [][]byte
 	for _, c := range l.pending {
 		if c.effect < end {
-			out = append(out, c.bytes)
+			out = append(out, c.mutation.value())
 		}
 	}
 	return out
 }
 
+// chunk is what one mutation appends.
 type chunk struct {
-	effect uint64
-	bytes  []byte
+	effect   uint64
+	mutation *Mutation
 }
 
 // Log returns what was appended to a log, in order, committed or not; nil when there is no such log. Each element is one
@@ -70,7 +71,7 @@ func (p *Partition) logView(key string) (settled int, pending [][]byte, err erro
 		return 0, nil, nil
 	}
 	for _, c := range l.pending {
-		pending = append(pending, c.bytes)
+		pending = append(pending, c.mutation.value())
 	}
 	return l.settled, pending, nil
 }

@@ -32,7 +32,7 @@ func (v view) apply(e *Effect) {
 		case OpDelete:
 			delete(v.keys, m.Key)
 		case OpAppend:
-			v.logs[m.Key] += string(m.Value)
+			v.logs[m.Key] += string(m.value())
 		case OpDrop:
 			delete(v.logs, m.Key)
 		case OpNote: // Seen by nobody who reads.

@@ -142,7 +142,7 @@ func (p *Partition) overlayLocked(m *Mutation, effect uint64) {
 		p.mu.overlay.Set(m.Key, pendingValue{effect: effect})
 	case OpAppend:
 		l := p.mu.logs[m.Key]
-		l.pending = append(l.pending, chunk{effect: effect, bytes: m.Value})
+		l.pending = append(l.pending, chunk{effect: effect, mutation: m})
 	case OpDrop:
 		l := p.mu.logs[m.Key]
 		l.dropped, l.dropper = true, effect

@@ -79,7 +79,7 @@ func laneStep(p *Partition, lane int, n uint64) error {
 	e := effect(
 		Mutation{Op: OpSet, Key: key, Value: value},
 		Mutation{Op: OpSet, Key: fmt.Sprintf("recent%d/%08x", lane, n), Value: value},
-		Mutation{Op: OpAppend, Key: log, Value: []byte{byte(n % 10)}},
+		app(log, string([]byte{byte(n % 10)})),
 	)
 	if n >= 3 {
 		e.Mutations = append(e.Mutations, del(fmt.Sprintf("recent%d/%08x", lane, n-3)))

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,8 +65,32 @@ func set(key, value string) Mutation {
 
 func del(key string) Mutation { return Mutation{Op: OpDelete, Key: key} }
 
+// app appends to a log, every other time late.
 func app(log, chunk string) Mutation {
+	if appended.Add(1)%2 == 0 {
+		return Mutation{Op: OpAppend, Key: log, Late: &late{text: chunk}}
+	}
 	return Mutation{Op: OpAppend, Key: log, Value: []byte(chunk)}
+}
+
+var appended atomic.Int64
+
+// late is made of its text, and counts how often it was made.
+type late struct {
+	text string
+	made atomic.Int64
+	once sync.Once
+	b    []byte
+}
+
+func (l *late) Size() int { return len(l.text) + 10 }
+
+func (l *late) Bytes() []byte {
+	l.once.Do(func() {
+		l.made.Add(1)
+		l.b = []byte(l.text)
+	})
+	return l.b
 }
 
 func drop(log string) Mutation { return Mutation{Op: OpDrop, Key: log} }
