@@ -19,14 +19,18 @@ import (
 // figures.
 func BenchmarkStateSize(b *testing.B) {
 	for _, tc := range []struct {
-		name     string
-		sessions bool
-	}{{"ten turns a session", true}, {"a session a turn", false}} {
-		b.Run(tc.name, func(b *testing.B) { measureState(b, tc.sessions) })
+		name    string
+		session func(turn int) string
+	}{
+		{"ten turns a session", func(n int) string { return fmt.Sprintf("s%08d", n/640*64+n%64) }},
+		{"a session a turn", func(n int) string { return fmt.Sprintf("s%08d", n) }},
+		{"no session", func(int) string { return "" }},
+	} {
+		b.Run(tc.name, func(b *testing.B) { measureState(b, tc.session) })
 	}
 }
 
-func measureState(b *testing.B, sessions bool) {
+func measureState(b *testing.B, sessionOf func(turn int) string) {
 	b.Helper()
 	dir := b.TempDir()
 	store, err := statestore.Open(statestore.Config{Dir: dir, Age: dedupe.Age})
@@ -44,16 +48,16 @@ func measureState(b *testing.B, sessions bool) {
 	turns := 0
 	for b.Loop() {
 		for range 64 {
-			session := fmt.Sprintf("s%08d", turns)
-			if sessions {
-				session = fmt.Sprintf("s%08d", turns/640*64+turns%64)
+			session := sessionOf(turns)
+			if session != "" {
+				session = fmt.Sprintf(`"session_id":%q,`, session)
 			}
-			value := fmt.Appendf(nil, `{"turn_id":"turn-%08d","session_id":%q,"messages":[{"role":"user","content":"Please answer a question."}]}`, turns, session)
+			value := fmt.Appendf(nil, `{"turn_id":"turn-%08d",%s"messages":[{"role":"user","content":"Please answer a question."}]}`, turns, session)
 			d, err := decoder.Decode(b.Context(), value, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			rec := &consumer.Record{Topic: "turns", Offset: int64(turns), Key: []byte(session), Event: d.Event, Hash: d.Hash, Timestamp: time.Now()}
+			rec := &consumer.Record{Topic: "turns", Offset: int64(turns), Key: []byte(d.Event.SessionID), Event: d.Event, Hash: d.Hash, Lone: d.Lone, Timestamp: time.Now()}
 			if err := p.Handle(b.Context(), rec); err != nil {
 				b.Fatal(err)
 			}
