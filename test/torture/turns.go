@@ -118,7 +118,7 @@ func (s *sequence) turn() item {
 	kind := all[s.rng.IntN(len(all))]
 	id, session := fmt.Sprintf("%s-%d", kind.ID, s.n), s.session()
 	named := session
-	if s.rng.IntN(5) == 0 { // It names no session.
+	if s.n%5 == 0 { // It names no session.
 		session, named = id, ""
 	}
 	may := kind.May
