@@ -15,9 +15,18 @@ import (
 	"github.com/lathe-run/lathe/internal/consumer/txn"
 )
 
-// join makes the group's client, which joins at once.
+// join makes the group's client, which joins at once. What a client of an earlier membership still says counts no more.
 func (w *Worker) join(work context.Context) (*kgo.Client, error) {
-	w.pulse.Store(newPulse(w.rebalanceTimeout(), func(err error) { w.groupFault(work, err) }))
+	var p *pulse
+	p = newPulse(w.rebalanceTimeout(), func(err error) {
+		if w.pulse.Load() == p {
+			w.groupFault(work, err)
+		}
+	})
+	w.pulse.Store(p)
+	w.mu.Lock()
+	w.mu.joined = false
+	w.mu.Unlock()
 	g, err := w.newClient(w.groupOptions(work)...)
 	if err != nil {
 		return nil, fmt.Errorf("join group %s: %w", w.cfg.Group, err)
@@ -207,7 +216,7 @@ func (w *Worker) forget(g *kgo.Client, ids []int32) {
 	g.ResumeFetchPartitions(map[string][]int32{w.cfg.Turns.Name: ids})
 }
 
-// fencedGrace is how long a worker that starts waits for an older process with its instance id to be gone.
+// fencedGrace is how long a worker that joins waits for another process with its instance id to be gone.
 const fencedGrace = 30 * time.Second
 
 // groupFault takes what ended a session of the group, which the client tries to join again.
@@ -219,17 +228,26 @@ func (w *Worker) groupFault(ctx context.Context, err error) {
 	w.mu.Unlock()
 	switch {
 	case errors.Is(err, kerr.FencedInstanceID):
-		w.mu.Lock()
-		joined := w.mu.joined
-		w.mu.Unlock()
-		if joined {
-			w.fail(ctx, fmt.Errorf("group instance id %q: %w", w.cfg.InstanceID, txn.ErrFencedInstance))
-			return
-		}
-		w.troubleFor(ctx, sourceGroup, err, fencedGrace)
+		w.fenced(ctx, fmt.Errorf("group instance id %q: %w: %w", w.cfg.InstanceID, txn.ErrFencedInstance, err))
 	case isRefusal(err):
 		w.trouble(ctx, sourceGroup, err)
 	}
+}
+
+// fenced takes that the group has another member under our instance id. Whoever was in the group has been replaced, and ends. Who only
+// joins has met an old process that is about to end, or a join of its own that a broker answered late: a request outlives the
+// connection that its client gave up. The client would go on to join as the member that was replaced, and be refused until the other's
+// session ends; a new one takes the place.
+func (w *Worker) fenced(ctx context.Context, err error) {
+	w.mu.Lock()
+	joined := w.mu.joined
+	w.mu.Unlock()
+	if joined {
+		w.fail(ctx, err)
+		return
+	}
+	w.troubleFor(ctx, sourceGroup, err, fencedGrace)
+	w.askRejoin()
 }
 
 // isRefusal reports whether a person has to change rights or settings before it can work.
