@@ -50,11 +50,30 @@ func (p *partition) restoreTurn(ctx context.Context, c committed, earlier <-chan
 	p.mu.Unlock()
 	p.restore.begin(time.Now())
 	pos, err := p.readChangelog(ctx, c)
+	if err == nil {
+		err = p.keep()
+	}
 	if err != nil {
 		return fmt.Errorf("restore partition %d: %w", p.id, err)
 	}
 	p.reportRestored(ctx, pos)
 	return p.open(ctx, c, pos)
+}
+
+// keep makes what was read survive: a whole changelog before the partition runs, so that no kill costs it again, and the little that
+// local state lacked within the second, since a partition that only has to catch up should not wait for a disk.
+func (p *partition) keep() error {
+	switch how := p.restore.how.Load(); {
+	case p.restore.records.Load() == 0:
+		return nil
+	case how != nil && *how == fromLocal:
+		p.w.dirty.Store(true)
+		return nil
+	}
+	if err := p.w.deps.Store.Sync(); err != nil {
+		return fmt.Errorf("keep what was read: %w", err)
+	}
+	return nil
 }
 
 // readChangelog applies the changelog up to its end as it is now.

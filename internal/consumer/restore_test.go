@@ -168,6 +168,30 @@ func TestWorker_KeepsWhatItHasRestoredWhenPartitionsMove(t *testing.T) {
 	})
 }
 
+// TestWorker_KilledRightAfterARestoreDoesNotReadItAgain: what a partition's whole changelog cost to read is on the disk before it runs.
+func TestWorker_KilledRightAfterARestoreDoesNotReadItAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(f *fake) {
+		first := f.start().running(bedPartitions)
+		f.load(200, 16)
+		f.handled()
+		first.drain()
+		fs, said := vfs.NewCrashableMem(), newLogbook()
+		second := f.start(onDisk(fs)).running(bedPartitions)
+		disk := fs.CrashClone(vfs.CrashCloneCfg{}) // What was not synced is lost.
+		read := second.restored()
+		second.kill()
+		third := f.start(onDisk(disk), said.into).running(bedPartitions)
+		for id, l := range said.restores() {
+			if how, n := l.attrs["how"].String(), l.attrs["records"].Int64(); how != fromLocal || n > read[id]/10 {
+				f.t.Errorf("partition %d: %s, %d of %d records were read again", id, how, n, read[id])
+			}
+		}
+		third.end()
+		third.stateIsTheChangelog()
+	})
+}
+
 // TestWorker_RunsOtherPartitionsWhileOneCannotBeRestored has one place for restores, and a partition whose changelog ends in an open
 // transaction: the others are restored, and complete turns.
 func TestWorker_RunsOtherPartitionsWhileOneCannotBeRestored(t *testing.T) {

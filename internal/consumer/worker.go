@@ -37,7 +37,7 @@ type Worker struct {
 	// failed is closed when the worker cannot go on, stopped by StopNow; rejoin asks for a new membership.
 	failed, stopped, rejoin chan struct{}
 	stopOnce                sync.Once
-	// dirty is set when something was committed since the state store was last synced.
+	// dirty is set when something was committed, or read from the changelog, since the state store was last synced.
 	dirty atomic.Bool
 	// share is each partition's part of MaxBufferedBytes.
 	share atomic.Int64
