@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lathe-run/lathe/internal/statestore"
@@ -86,4 +87,29 @@ func TestWorker_IsNotStuckAfterAnOutage(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWorker_FetchesAgainWhenTheClientHasStoppedTo replaces the client's session over and over, just after its fetches were asked to
+// begin. Under load some of them end with the old session and nobody begins them anew: partitions stood still, with nothing to show
+// for it. Which round meets that moment is up to the machine, so a run may meet none.
+func TestWorker_FetchesAgainWhenTheClientHasStoppedTo(t *testing.T) {
+	t.Parallel()
+	bubbleOf(t, 3, func(f *fake) {
+		p := f.start(calm).running(bedPartitions)
+		next := make(map[int32]int64)
+		for range 200 {
+			g := p.worker.group()
+			for id := range int32(bedPartitions) {
+				g.SetOffsets(map[string]map[int32]kgo.EpochOffset{f.turns.Name: {id: {Epoch: -1, Offset: next[id]}}})
+				g.ResumeFetchPartitions(nil)
+			}
+			f.load(8, 8)
+			f.handled()
+			for id, o := range f.committed() {
+				next[id] = o.At
+			}
+		}
+		f.exactlyOnce(8)
+		p.end()
+	})
 }

@@ -125,8 +125,9 @@ func (w *Worker) poll(ctx context.Context, g *kgo.Client) {
 		ready := w.mu.ready
 		w.mu.ready = nil
 		w.mu.Unlock()
+		w.seek(g, ready)
 		for _, p := range ready {
-			w.start(ctx, g, p)
+			w.start(ctx, p)
 		}
 		for round.Err() == nil {
 			w.beat.Store(time.Now().UnixNano())
@@ -152,12 +153,21 @@ func (w *Worker) activate(p *partition) {
 	}
 }
 
-// start makes a restored partition run.
-func (w *Worker) start(ctx context.Context, g *kgo.Client, p *partition) {
-	start := p.assignment.Start
-	if p.committed.offset != start {
-		g.SetOffsets(map[string]map[int32]kgo.EpochOffset{w.cfg.Turns.Name: {p.id: {Epoch: -1, Offset: start}}})
+// seek goes to where restored partitions begin, for all at once: each call ends every fetch that is under way.
+func (w *Worker) seek(g *kgo.Client, ready []*partition) {
+	at := make(map[int32]kgo.EpochOffset)
+	for _, p := range ready {
+		if start := p.assignment.Start; p.committed.offset != start {
+			at[p.id] = kgo.EpochOffset{Epoch: -1, Offset: start}
+		}
 	}
+	if len(at) > 0 {
+		g.SetOffsets(map[string]map[int32]kgo.EpochOffset{w.cfg.Turns.Name: at})
+	}
+}
+
+// start makes a restored partition run.
+func (w *Worker) start(ctx context.Context, p *partition) {
 	p.mu.Lock()
 	counted := p.enterLocked()
 	p.mu.Unlock()
@@ -174,7 +184,7 @@ func (w *Worker) start(ctx context.Context, g *kgo.Client, p *partition) {
 		p.announce(ctx)
 	}
 	w.wg.Go(p.dispatch)
-	w.log.InfoContext(ctx, "partition runs", p.attr(), slog.Int64("start", start), slog.Bool("clean", p.assignment.Clean))
+	w.log.InfoContext(ctx, "partition runs", p.attr(), slog.Int64("start", p.assignment.Start), slog.Bool("clean", p.assignment.Clean))
 }
 
 // route hands polled records to their partitions. Those of a partition that does not run are dropped: whoever runs it next fetches

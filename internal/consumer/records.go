@@ -29,6 +29,7 @@ func emptied[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, 0, n+n/8) // The next cycle may be a little larger.
 	}
+	clear(s) // Else it keeps the values of a larger cycle alive.
 	return s[:0]
 }
 

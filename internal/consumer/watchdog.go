@@ -42,6 +42,7 @@ func (w *Worker) watch(ctx context.Context) {
 			w.forgive(now)
 		}
 		last = time.Now()
+		w.keepFetching()
 		if !w.groupAnswers() {
 			w.committer.forgive(last)
 		}
@@ -61,6 +62,16 @@ func (w *Worker) watch(ctx context.Context) {
 			w.fail(ctx, err)
 			return
 		}
+	}
+}
+
+// keepFetching makes the client fetch again that has stopped to. A fetch that begins just when a rebalance or SetOffsets replaces the
+// client's session may end with the old one, and take the new one's request to begin with it (the hardFinish of kgo's loopFetch, 1.22);
+// nobody asks again then, and the partitions of a broker stand still until something else changes. To resume partitions asks every
+// broker's fetch to go on, also if there are none to resume, and costs nothing while it does.
+func (w *Worker) keepFetching() {
+	if g := w.group(); g != nil {
+		g.ResumeFetchPartitions(nil)
 	}
 }
 

@@ -30,6 +30,9 @@ func (l *lateFrame) Bytes() []byte {
 
 func (*lateFrame) room(n int) []byte { return make([]byte, 0, n) }
 
+// smallLate is up to how many bytes frames share memory. Each keeps all of those alive, with the facts they are made of.
+const smallLate = 2 << 10
+
 // late returns the frame of a fact to be encoded when it is needed; nil if that is now: a cycle is to take it at once since somebody
 // waits, the session's history takes it, or its size is not known or near the limit.
 func (j *Journal) late(e *statestore.Effect, f fact.Fact, seq int64) *lateFrame {
@@ -40,7 +43,10 @@ func (j *Journal) late(e *statestore.Effect, f fact.Fact, seq int64) *lateFrame 
 	if most == 0 || most+stampSize > j.store.codec.cfg.RecordBytes {
 		return nil
 	}
-	l := &j.mu.memory.late.take(1)[:1][0]
+	l := &lateFrame{}
+	if most <= smallLate {
+		l = &j.mu.memory.late.take(1)[:1][0]
+	}
 	l.facts, l.seq, l.fact, l.most = j.store.codec.facts, seq, f, most
 	return l
 }

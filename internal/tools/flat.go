@@ -78,7 +78,8 @@ func (f *flat) bytes(s span) []byte {
 
 // value appends the token of a value and those of what is in it.
 func (f *flat) value(depth int) bool {
-	kind, i, start := f.peek(), f.n, f.at
+	kind := f.peek() // Moves to where the value begins.
+	i, start := f.n, f.at
 	if !f.add(kind) {
 		return false
 	}
