@@ -173,10 +173,7 @@ func (r *Response) appendTo(dst []byte) []byte {
 	m.optText(2, r.Text)
 	if len(r.Calls) > 0 {
 		m.key(3)
-		m.b = appendHead(m.b, cborArray, uint64(len(r.Calls)))
-		for i := range r.Calls {
-			m.b = r.Calls[i].appendTo(m.b)
-		}
+		m.b = appendList(m.b, r.Calls)
 	}
 	m.text(4, r.FinishReason)
 	m.text(5, r.Provider)
@@ -209,9 +206,16 @@ func appendCalls(dst []byte, calls []Call) []byte {
 	if calls == nil {
 		return append(dst, cborNull)
 	}
-	dst = appendHead(dst, cborArray, uint64(len(calls)))
-	for i := range calls {
-		dst = calls[i].appendTo(dst)
+	return appendList(dst, calls)
+}
+
+func appendList[T any, P interface {
+	*T
+	appendTo(dst []byte) []byte
+}](dst []byte, list []T) []byte {
+	dst = appendHead(dst, cborArray, uint64(len(list)))
+	for i := range list {
+		dst = P(&list[i]).appendTo(dst)
 	}
 	return dst
 }

@@ -21,7 +21,7 @@ func (a *Accepted) appendTo(dst []byte) []byte {
 	}
 	if len(a.Messages) > 0 {
 		m.key(10)
-		m.b = appendMessages(m.b, a.Messages)
+		m.b = appendList(m.b, a.Messages)
 	}
 	m.optTrue(11, a.Narrowed)
 	if len(a.Tools) > 0 {
@@ -50,14 +50,6 @@ func (o *Origin) appendTo(dst []byte) []byte {
 	return m.b
 }
 
-func appendMessages(dst []byte, messages []Message) []byte {
-	dst = appendHead(dst, cborArray, uint64(len(messages)))
-	for i := range messages {
-		dst = messages[i].appendTo(dst)
-	}
-	return dst
-}
-
 func (msg *Message) appendTo(dst []byte) []byte {
 	m := openMap(dst)
 	m.text(1, string(msg.Role))
@@ -71,10 +63,7 @@ func (msg *Message) appendTo(dst []byte) []byte {
 	}
 	if len(msg.Calls) > 0 {
 		m.key(4)
-		m.b = appendHead(m.b, cborArray, uint64(len(msg.Calls)))
-		for i := range msg.Calls {
-			m.b = msg.Calls[i].appendTo(m.b)
-		}
+		m.b = appendList(m.b, msg.Calls)
 	}
 	m.optText(5, msg.CallID)
 	m.optText(6, msg.Tool)
