@@ -43,9 +43,11 @@ func (j *Journal) late(e *statestore.Effect, f fact.Fact, seq int64) *lateFrame 
 	if most == 0 || most+stampSize > j.store.codec.cfg.RecordBytes {
 		return nil
 	}
-	l := &lateFrame{}
+	var l *lateFrame
 	if most <= smallLate {
 		l = &j.mu.memory.late.take(1)[:1][0]
+	} else {
+		l = &lateFrame{}
 	}
 	l.facts, l.seq, l.fact, l.most = j.store.codec.facts, seq, f, most
 	return l
